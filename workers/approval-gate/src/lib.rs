@@ -1,0 +1,1 @@
+//! Judges each call before it runs, holds what a person must decide, and takes the decision.

@@ -1,0 +1,1 @@
+//! Teamster's decisions, pure: the turn machine, policy, budgets, hook chains.

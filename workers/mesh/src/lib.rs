@@ -1,0 +1,25 @@
+//! The only crate that knows async-nats.
+//!
+//! Owns: the connection of a worker, serving and calling functions, the log and its fence, the two lanes and their
+//! doorbells, snapshots, finished generations, live deltas, the registry, the ensuring of streams and buckets, and the
+//! supervised nats-server with its credentials and permissions. Invariants: subjects come from `protocol::subject` alone;
+//! every wait has a deadline; a reply that did not come is *unknown*, never *no*.
+//!
+//! Never: a decision about a turn, a policy or a model. Those are made in `core` and executed by workers.
+
+pub mod bell;
+pub mod connection;
+pub mod error;
+pub mod function;
+pub mod generation;
+pub mod lane;
+pub mod live;
+pub mod log;
+pub mod registry;
+pub mod serve;
+pub mod snap;
+pub mod topology;
+
+pub use connection::{Connect, Mesh};
+pub use error::Error;
+pub use function::{Ctx, Function, Worker};

@@ -1,0 +1,320 @@
+//! Everything that happened to a session. State is a fold over these.
+//!
+//! Each variant is a fact in the past tense, complete in itself: what a reader needs to show it stands in it or in an
+//! earlier event that it names.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    arguments::Arguments,
+    commit::Lane,
+    contract::Class,
+    digest::Digest,
+    function::router::CompletionError,
+    hook::Point,
+    id::{ApprovalId, CallId, FunctionId, Incarnation, Principal, RequestId, TurnId},
+    input::{Decision, TurnOptions},
+    message::{Message, ResultKind, StopReason},
+    policy::Judgement,
+    usage::{BudgetKind, NanoUsd, Usage},
+};
+
+/// One fact.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Event {
+    /// The session began.
+    SessionCreated {
+        /// Who sent its first message.
+        by: Principal,
+        /// A title for lists.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        title: Option<String>,
+        /// The directory that file functions may touch.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        workspace: Option<String>,
+    },
+    /// A message joined the transcript: a user's, or a notice of the harness.
+    MessageAdded {
+        /// The message.
+        message: Message,
+    },
+    /// A turn began. What it runs with is frozen here.
+    TurnStarted {
+        /// The turn.
+        turn: TurnId,
+        /// Its number in the session, from 1.
+        number: u64,
+        /// The resolved options, when they differ from the turn before.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        options: Option<TurnOptions>,
+        /// Digest of the configuration that it began with.
+        config: Digest,
+    },
+    /// A turn ended, for a reason that is written down.
+    TurnEnded {
+        /// The turn.
+        turn: TurnId,
+        /// The reason.
+        reason: EndReason,
+    },
+    /// A request to a model is about to be made.
+    GenerationStarted {
+        /// Its id; the last part is the try.
+        request: RequestId,
+        /// The step of the turn, from 0.
+        step: u32,
+        /// Tokens reserved for the worst case.
+        reserved: u64,
+    },
+    /// A model answered.
+    GenerationFinished {
+        /// The request.
+        request: RequestId,
+        /// The answer; `None` if the model said nothing at all.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        message: Option<Message>,
+        /// Why it stopped.
+        stop: StopReason,
+        /// Tokens.
+        usage: Usage,
+        /// Money; `None` where the model has no known price.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cost: Option<NanoUsd>,
+        /// `provider/model` that answered.
+        model: String,
+        /// Requests that reached the provider for this answer.
+        attempts: u32,
+    },
+    /// A generation came to no answer; what was visible of it is kept.
+    GenerationInterrupted {
+        /// The request.
+        request: RequestId,
+        /// The part that had arrived.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        partial: Option<Message>,
+        /// What went wrong.
+        error: CompletionError,
+        /// Tokens, as far as known.
+        usage: Usage,
+        /// Money, as far as known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cost: Option<NanoUsd>,
+        /// Requests that reached the provider.
+        attempts: u32,
+    },
+    /// The model asked for a call. Its exact text stands in the assistant message.
+    CallProposed {
+        /// Our id of it.
+        call: CallId,
+        /// The function that it means, if that can be read.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        function: Option<FunctionId>,
+        /// SHA-256 of the argument bytes, if they are arguments.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        digest: Option<Digest>,
+    },
+    /// The call may run.
+    CallAllowed {
+        /// The call.
+        call: CallId,
+        /// What it does, by its contract.
+        class: Class,
+        /// Whether it may run again when its outcome is lost.
+        repeatable: bool,
+        /// How long it may take, in milliseconds.
+        timeout_ms: u64,
+        /// The argument bytes, when a shaping hook or an approver changed them.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        arguments: Option<Arguments>,
+        /// Why it may run; `None` where no judge is bound.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        judgement: Option<Judgement>,
+    },
+    /// The call will not run; the model reads `text` as its result.
+    CallRefused {
+        /// The call.
+        call: CallId,
+        /// Why, as a kind.
+        outcome: ResultKind,
+        /// Why, for the model.
+        text: String,
+        /// What led to it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        judgement: Option<Judgement>,
+    },
+    /// A person must decide about the call. The request holds all that is shown.
+    ApprovalRequested {
+        /// The request.
+        approval: ApprovalId,
+        /// The call.
+        call: CallId,
+        /// The function.
+        function: FunctionId,
+        /// The exact argument bytes that will run.
+        arguments: Arguments,
+        /// What led to the request.
+        judgement: Judgement,
+        /// The hook that holds the call.
+        holder: FunctionId,
+        /// The judges after the holder, frozen: they run when the call is released.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        rest: Vec<FunctionId>,
+        /// When the wait ends, in milliseconds since 1970.
+        expires_at_ms: u64,
+    },
+    /// A person decided. The first decision wins.
+    ApprovalResolved {
+        /// The request.
+        approval: ApprovalId,
+        /// The call.
+        call: CallId,
+        /// Who decided.
+        by: Principal,
+        /// Through what.
+        channel: String,
+        /// Digest of the argument bytes that were shown.
+        digest: Digest,
+        /// The decision.
+        decision: Decision,
+    },
+    /// Nobody decided in time, or the turn ended first.
+    ApprovalExpired {
+        /// The request.
+        approval: ApprovalId,
+        /// The call.
+        call: CallId,
+        /// Whether the turn's end withdrew it, rather than time.
+        withdrawn: bool,
+    },
+    /// The call is about to run: the intent.
+    CallStarted {
+        /// The call.
+        call: CallId,
+    },
+    /// The call came to something.
+    CallFinished {
+        /// The call.
+        call: CallId,
+        /// What kind of result it is.
+        outcome: ResultKind,
+        /// The text that the model reads.
+        text: String,
+        /// How long it took, in milliseconds; 0 where nobody knows.
+        duration_ms: u64,
+    },
+    /// A bound was met; the turn ends with it.
+    BudgetExceeded {
+        /// Which.
+        which: BudgetKind,
+        /// The bound.
+        limit: u64,
+        /// What had been used or would have been, with the next action.
+        used: u64,
+    },
+    /// A hook ran and said something.
+    HookRan {
+        /// The point.
+        point: Point,
+        /// The step of the turn.
+        step: u32,
+        /// The hook; `None` stands for the end of the point's chain.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        function: Option<FunctionId>,
+        /// The call, at the trigger points.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        call: Option<CallId>,
+        /// Its note.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        annotation: Option<String>,
+        /// At pre-generate: the system prompt that it made.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        system_prompt: Option<String>,
+    },
+    /// An input was consumed without effect.
+    InputDropped {
+        /// Its lane.
+        lane: Lane,
+        /// Its stream sequence.
+        seq: u64,
+        /// Why.
+        why: DropReason,
+    },
+    /// Another harness took the running turn over.
+    TookOver {
+        /// The owner before.
+        from: Incarnation,
+        /// Takeovers of this turn so far, this one included.
+        attempt: u32,
+    },
+}
+
+/// Why an input was consumed without effect.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+pub enum DropReason {
+    /// The same input was consumed before.
+    Duplicate,
+    /// It is not of the form that its subject names.
+    Malformed {
+        /// What is wrong.
+        message: String,
+    },
+    /// No turn runs that it could stop.
+    NothingToStop,
+    /// The approval was decided, expired or never asked for.
+    NotPending,
+    /// The digest is not that of the request.
+    StaleDigest,
+}
+
+/// Why a turn ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+pub enum EndReason {
+    /// The model was done.
+    Completed,
+    /// Something failed for good.
+    Failed {
+        /// A stable code.
+        code: String,
+        /// What happened, and what to do next.
+        message: String,
+    },
+    /// Somebody stopped it.
+    Cancelled {
+        /// Who.
+        by: Principal,
+    },
+    /// A bound was met.
+    Budget {
+        /// Which.
+        which: BudgetKind,
+    },
+    /// A hook said no before anything was spent.
+    Denied {
+        /// The hook or rule.
+        rule: String,
+        /// Its reason.
+        message: String,
+    },
+    /// The same call with the same result, again and again.
+    NoProgress,
+    /// It was taken over too often.
+    Poisoned,
+}
+
+impl EndReason {
+    /// One word for lists, output and exit codes.
+    pub fn status(&self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Failed { .. } => "failed",
+            Self::Cancelled { .. } => "cancelled",
+            Self::Budget { .. } => "budget",
+            Self::Denied { .. } => "denied",
+            Self::NoProgress => "no-progress",
+            Self::Poisoned => "poisoned",
+        }
+    }
+}

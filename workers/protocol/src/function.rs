@@ -1,0 +1,7 @@
+//! Requests and replies of the functions that cross a worker's border. A function that only models call keeps its types
+//! beside its handler.
+
+pub mod approval;
+pub mod engine;
+pub mod harness;
+pub mod router;

@@ -1,0 +1,151 @@
+//! `approval::list`, `approval::get`, `approval::resolve`, `approval::history`: operators only.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    arguments::Arguments,
+    digest::Digest,
+    id::{ApprovalId, CallId, FunctionId, Principal, SessionId, TurnId},
+    input::Decision,
+    message::ResultKind,
+    policy::Judgement,
+};
+
+/// Lists what waits for a person.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListRequest {
+    /// Only this session's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<SessionId>,
+}
+
+/// What waits for a person, oldest first.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListReply {
+    /// At most 500.
+    pub pending: Vec<Pending>,
+}
+
+/// One request for a decision, whole.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Pending {
+    /// The request.
+    pub approval_id: ApprovalId,
+    /// The session.
+    pub session_id: SessionId,
+    /// The turn.
+    pub turn_id: TurnId,
+    /// The call.
+    pub call_id: CallId,
+    /// The function.
+    pub function: FunctionId,
+    /// The exact argument bytes.
+    pub arguments: Arguments,
+    /// Their SHA-256.
+    pub digest: Digest,
+    /// Their number.
+    pub arguments_bytes: u64,
+    /// What led to the request.
+    pub judgement: Judgement,
+    /// When it was asked, in milliseconds since 1970.
+    pub requested_at_ms: u64,
+    /// When the wait ends, in milliseconds since 1970.
+    pub expires_at_ms: u64,
+}
+
+/// Asks about one request, pending or not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GetRequest {
+    /// The request.
+    pub approval_id: ApprovalId,
+}
+
+/// One request and what became of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GetReply {
+    /// The request.
+    pub request: Pending,
+    /// What became of it; `None` while it waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resolution: Option<Resolution>,
+}
+
+/// What became of a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Resolution {
+    /// A person decided.
+    Decided {
+        /// Who.
+        by: Principal,
+        /// Through what.
+        channel: String,
+        /// What.
+        decision: Decision,
+        /// When, in milliseconds since 1970.
+        at_ms: u64,
+        /// What the call came to, once it did.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        outcome: Option<ResultKind>,
+    },
+    /// Nobody decided in time.
+    Expired {
+        /// When, in milliseconds since 1970.
+        at_ms: u64,
+    },
+    /// The turn ended first.
+    Withdrawn {
+        /// When, in milliseconds since 1970.
+        at_ms: u64,
+    },
+}
+
+/// Decides.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ResolveRequest {
+    /// The request.
+    pub approval_id: ApprovalId,
+    /// SHA-256 of the argument bytes that were shown.
+    pub digest: Digest,
+    /// The decision.
+    pub decision: Decision,
+    /// Through what, for example `cli`.
+    pub channel: String,
+}
+
+/// What the log says after a decision was offered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ResolveReply {
+    /// Whether this decision is the one that counts.
+    pub won: bool,
+    /// What became of the request.
+    pub resolution: Resolution,
+}
+
+/// Lists decisions, newest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HistoryRequest {
+    /// Only this session's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<SessionId>,
+    /// At most this many; 50 when left out, 500 at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+}
+
+/// Decisions.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HistoryReply {
+    /// Newest first.
+    pub entries: Vec<GetReply>,
+}

@@ -1,0 +1,178 @@
+//! `harness::send`, `harness::stop`, `harness::status`, `harness::function::resolve`.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    event::EndReason,
+    id::{ApprovalId, CallId, FunctionId, MessageId, SessionId, TurnId},
+    input::{SessionOptions, TurnOptions},
+    usage::{NanoUsd, Usage},
+};
+
+/// Asks for a message to enter a session.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SendRequest {
+    /// The session; created when it does not exist. Left out: a new one, or with a key the one that the key stands for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<SessionId>,
+    /// The text.
+    pub message: String,
+    /// The same key gives the same answer and never a second message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
+    /// What the session is created with.
+    #[serde(default, skip_serializing_if = "SessionOptions::is_empty")]
+    pub session: SessionOptions,
+    /// What the turn runs with.
+    #[serde(default, skip_serializing_if = "TurnOptions::is_empty")]
+    pub options: TurnOptions,
+}
+
+/// What is certain about an accepted message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SendReply {
+    /// The session.
+    pub session_id: SessionId,
+    /// The message.
+    pub message_id: MessageId,
+    /// Its sequence in TURNS.
+    pub seq: u64,
+    /// Whether the message had been accepted before.
+    pub deduplicated: bool,
+    /// What will become of it, as of now.
+    pub state: SendState,
+}
+
+/// What will become of an accepted message, as of now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SendState {
+    /// It joins the turn that runs, at its next step.
+    Merged,
+    /// It starts a turn, now or after what waits before it.
+    Queued,
+    /// It was accepted before.
+    Deduplicated,
+}
+
+/// Asks for a turn to be stopped.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StopRequest {
+    /// The session.
+    pub session_id: SessionId,
+    /// The turn; left out: the one that runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn_id: Option<TurnId>,
+}
+
+/// A stop that is stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StopReply {
+    /// Whether a turn ran when the stop was accepted.
+    pub stopping: bool,
+    /// Its sequence in CONTROL.
+    pub seq: u64,
+}
+
+/// Asks what a session does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StatusRequest {
+    /// The session.
+    pub session_id: SessionId,
+}
+
+/// What a session does.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StatusReply {
+    /// The session.
+    pub session_id: SessionId,
+    /// `idle`, `running`, `awaiting_approval` or `damaged`.
+    pub status: String,
+    /// Its title.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// Its workspace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<String>,
+    /// The running turn, or the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<TurnStatus>,
+    /// Commits so far.
+    pub commits: u64,
+    /// Turns so far.
+    pub turns: u64,
+    /// Messages that wait in the queue.
+    pub queued: u64,
+    /// What waits for a person.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approvals: Vec<ApprovalId>,
+    /// Calls that run or wait.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<CallStatus>,
+    /// Tokens of all turns.
+    pub usage: Usage,
+    /// Money of all turns that is known.
+    pub cost: NanoUsd,
+    /// Whether a model without a known price was used, so that `cost` is not all.
+    pub cost_is_partial: bool,
+}
+
+/// A turn in short.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TurnStatus {
+    /// The turn.
+    pub turn_id: TurnId,
+    /// Its number in the session.
+    pub number: u64,
+    /// The step it is in, from 0.
+    pub step: u32,
+    /// Why it ended, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<EndReason>,
+    /// The model it runs with.
+    pub model: String,
+}
+
+/// An open call in short.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CallStatus {
+    /// The call.
+    pub call_id: CallId,
+    /// The function, if it can be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub function: Option<FunctionId>,
+    /// `proposed`, `held`, `allowed` or `started`.
+    pub state: String,
+}
+
+/// Delivers a result for a held call from outside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ResolveRequest {
+    /// The session.
+    pub session_id: SessionId,
+    /// The held call.
+    pub call_id: CallId,
+    /// The result's text.
+    pub content: String,
+    /// Whether it is a failure.
+    #[serde(default)]
+    pub is_error: bool,
+}
+
+/// A delivery that is stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ResolveReply {
+    /// Its sequence in CONTROL.
+    pub seq: u64,
+}

@@ -1,0 +1,236 @@
+//! What may enter a session: user messages in TURNS, control inputs in CONTROL.
+//!
+//! The kind of a control input is its subject token, which the broker's permissions guard; the body is read as that kind.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    arguments::Arguments,
+    digest::Digest,
+    id::{ApprovalId, MessageId, Principal, TurnId},
+    policy::FunctionPolicy,
+    usage::Budget,
+};
+
+/// The kind of a control input: the last token of its subject.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ControlKind {
+    /// Stop a turn.
+    Stop,
+    /// A person's decision about a held call.
+    Decide,
+    /// A result that somebody else delivers for a held call.
+    Result,
+    /// A timer fired.
+    Timer,
+}
+
+impl ControlKind {
+    /// All kinds.
+    pub const ALL: [Self; 4] = [Self::Stop, Self::Decide, Self::Result, Self::Timer];
+
+    /// The subject token.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::Decide => "decide",
+            Self::Result => "result",
+            Self::Timer => "timer",
+        }
+    }
+
+    /// Reads the subject token.
+    pub fn parse(token: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == token)
+    }
+}
+
+/// A user message as it lies in TURNS.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Send {
+    /// Derived from session, lane and key: the same send has the same id for ever.
+    pub id: MessageId,
+    /// Who sent it.
+    pub from: Principal,
+    /// The text, at most `MESSAGE_BYTES_MAX`.
+    pub text: String,
+    /// When it was accepted, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// What the session is created with, if it does not exist yet.
+    #[serde(default, skip_serializing_if = "SessionOptions::is_empty")]
+    pub session: SessionOptions,
+    /// What the turn runs with. Fields that are left out keep the value of the session's last turn.
+    #[serde(default, skip_serializing_if = "TurnOptions::is_empty")]
+    pub options: TurnOptions,
+}
+
+/// What a session is created with.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SessionOptions {
+    /// A title for lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// The directory that file functions may touch, absolute. Set by the operator, never by a model or a message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<String>,
+}
+
+impl SessionOptions {
+    /// Whether nothing is asked for.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// What a turn runs with; frozen when it starts.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TurnOptions {
+    /// `provider/model`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Replaces the built-in system prompt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system_prompt: Option<String>,
+    /// Which functions the model may call, and how they are offered. None means no functions at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub functions: Option<FunctionPolicy>,
+    /// Tokens that one generation may produce.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_output_tokens: Option<u64>,
+    /// Bounds of the turn. Fields that are left out keep the configured default.
+    #[serde(default, skip_serializing_if = "Budget::is_empty")]
+    pub budget: Budget,
+}
+
+impl TurnOptions {
+    /// Whether nothing is asked for.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// These options where they say something, else those of `base`.
+    pub fn or(self, base: &Self) -> Self {
+        Self {
+            model: self.model.or_else(|| base.model.clone()),
+            system_prompt: self.system_prompt.or_else(|| base.system_prompt.clone()),
+            functions: self.functions.or_else(|| base.functions.clone()),
+            max_output_tokens: self.max_output_tokens.or(base.max_output_tokens),
+            budget: self.budget.or(&base.budget),
+        }
+    }
+}
+
+/// A control input as it lies in CONTROL, after its subject told the kind.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Control {
+    /// Stop a turn.
+    Stop(Stop),
+    /// A person's decision.
+    Decide(Decide),
+    /// A result delivered from outside.
+    Result(Deliver),
+    /// A timer fired.
+    Timer(Timer),
+}
+
+impl Control {
+    /// Reads a body as the kind that its subject names.
+    pub fn decode(kind: ControlKind, body: &[u8]) -> Result<Self, serde_json::Error> {
+        Ok(match kind {
+            ControlKind::Stop => Self::Stop(serde_json::from_slice(body)?),
+            ControlKind::Decide => Self::Decide(serde_json::from_slice(body)?),
+            ControlKind::Result => Self::Result(serde_json::from_slice(body)?),
+            ControlKind::Timer => Self::Timer(serde_json::from_slice(body)?),
+        })
+    }
+
+    /// The input's id.
+    pub fn id(&self) -> &MessageId {
+        match self {
+            Self::Stop(stop) => &stop.id,
+            Self::Decide(decide) => &decide.id,
+            Self::Result(deliver) => &deliver.id,
+            Self::Timer(timer) => &timer.id,
+        }
+    }
+}
+
+/// Stops a turn.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stop {
+    /// The input's id.
+    pub id: MessageId,
+    /// Who asked.
+    pub from: Principal,
+    /// The turn; without it, the turn that runs when the input is read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<TurnId>,
+}
+
+/// A person's decision about a held call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Decide {
+    /// The input's id.
+    pub id: MessageId,
+    /// The request that is answered.
+    pub approval: ApprovalId,
+    /// Who decides, as the broker knows them.
+    pub by: Principal,
+    /// Through what they decided, for example `cli`.
+    pub channel: String,
+    /// SHA-256 of the argument bytes that were shown. Another digest than the request's voids the decision.
+    pub digest: Digest,
+    /// The decision.
+    pub decision: Decision,
+}
+
+/// What a person decided.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Decision {
+    /// Run the call as shown, once.
+    Approve,
+    /// Run the call with these arguments instead. The policy judges them again.
+    Edit {
+        /// The exact argument bytes.
+        arguments: Arguments,
+    },
+    /// Do not run it.
+    Deny {
+        /// Why, for the model.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
+}
+
+/// Delivers a result for a held call from outside (`harness::function::resolve`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Deliver {
+    /// The input's id.
+    pub id: MessageId,
+    /// Who delivers it.
+    pub from: Principal,
+    /// The held call.
+    pub call: crate::id::CallId,
+    /// The result's text.
+    pub content: String,
+    /// Whether the model should take it as a failure.
+    pub is_error: bool,
+}
+
+/// A timer fired.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Timer {
+    /// The input's id.
+    pub id: MessageId,
+    /// The approval whose wait ends.
+    pub approval: ApprovalId,
+}

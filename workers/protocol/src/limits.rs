@@ -1,0 +1,121 @@
+//! The bounds of the house, in one table. Every queue, body, list, retry and wait takes its bound from here or from
+//! configuration whose default stands here.
+
+use std::time::Duration;
+
+/// Partitions of the session space. Fixed when the streams are created.
+pub const PARTITIONS: u8 = 64;
+/// Log streams; stream `k` holds the partitions `p` with `p % 8 == k`. Fixed when the streams are created.
+pub const LOG_STREAMS: u8 = 8;
+/// Bytes of a session's encoded token.
+pub const SESSION_TOKEN_BYTES_MAX: usize = 128;
+/// Bytes of a function id.
+pub const FUNCTION_ID_BYTES_MAX: usize = 128;
+/// Characters of a tool name on a provider's wire (the limit that OpenAI and Anthropic publish).
+pub const WIRE_NAME_CHARS_MAX: usize = 64;
+
+/// Bytes of one commit.
+pub const COMMIT_BYTES_MAX: usize = 512 * 1024;
+/// Bytes of one user message's text.
+pub const MESSAGE_BYTES_MAX: usize = 128 * 1024;
+/// Bytes of what a model may say in one generation, calls included. More is cut as `length`.
+pub const COMPLETION_BYTES_MAX: usize = 256 * 1024;
+/// Calls that one assistant message may hold; further ones are refused.
+pub const CALLS_PER_MESSAGE_MAX: usize = 32;
+/// Bytes of one function result as the model and the log see it; a longer one is cut with a marker.
+pub const RESULT_BYTES_MAX: usize = 32 * 1024;
+/// Reads of one batch that run at the same time; also bounds what their outcomes add to one commit.
+pub const READS_AT_ONCE_MAX: usize = 8;
+/// Bytes of one request or reply between workers. The embedded server's `max_payload`.
+pub const PAYLOAD_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Bytes of history that a loop without a context worker sends to a model; older turns are left out beyond it.
+pub const HISTORY_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes of one YAML document before it is parsed.
+pub const YAML_BYTES_MAX: usize = 256 * 1024;
+/// Bytes of text in a fault's message or hint.
+pub const FAULT_TEXT_BYTES_MAX: usize = 2048;
+/// Bytes of an idempotency key.
+pub const KEY_BYTES_MAX: usize = 256;
+/// Idempotency keys that a session's fold remembers; the oldest go first.
+pub const KEYS_PER_SESSION_MAX: usize = 4096;
+
+/// Messages of one session that wait in its queue; the next is refused (`session.queue_full`).
+pub const QUEUE_PER_SESSION_MAX: i64 = 1000;
+/// Doorbells that may be un-acked at once over all workers.
+pub const ACK_PENDING_MAX: i64 = 20_000;
+/// Sessions that one harness process runs at once.
+pub const SESSIONS_AT_ONCE_MAX: usize = 512;
+/// Requests that one worker process serves at once; further ones are answered `busy`.
+pub const REQUESTS_AT_ONCE_MAX: usize = 1024;
+/// Turns of one session that a harness runs under one lease before it lets others have the slot.
+pub const TURNS_PER_LEASE_MAX: u32 = 32;
+/// Takeovers of one turn before it is ended as poisoned.
+pub const ATTEMPTS_MAX: u32 = 5;
+/// Commits read in one batch while a session is loaded.
+pub const READ_BATCH: usize = 500;
+/// Commits after which a new snapshot is due.
+pub const SNAPSHOT_COMMITS: u64 = 64;
+/// Bytes of commits after which a new snapshot is due.
+pub const SNAPSHOT_BYTES: u64 = 256 * 1024;
+/// Bytes of a state that is small enough to be stored at each flush of heads.
+pub const SNAPSHOT_SMALL_BYTES: usize = 16 * 1024;
+/// Folded sessions that one harness keeps in memory.
+pub const FOLDED_SESSIONS_MAX: usize = 2048;
+
+/// The lease of last resort: an un-acked doorbell comes back after it.
+pub const ACK_WAIT: Duration = Duration::from_secs(15);
+/// How often each harness says that it lives.
+pub const BEAT_EVERY: Duration = Duration::from_millis(100);
+/// Missed beats after which a peer's sessions are kicked.
+pub const BEATS_MISSED_MAX: u32 = 3;
+/// How long a harness waits for a peer's word about a session.
+pub const OWN_ASK: Duration = Duration::from_millis(400);
+/// How much longer a silent owner is given before its session is taken.
+pub const OWN_SILENCE: Duration = Duration::from_secs(1);
+/// How long a request for a stored message or an acknowledgement may take.
+pub const BROKER_REQUEST: Duration = Duration::from_secs(5);
+/// How long a stop may take to end a turn, whatever the function that is running does.
+pub const STOP_GRACE: Duration = Duration::from_secs(4);
+/// How often a served call says that it is still running.
+pub const CALL_PROGRESS_EVERY: Duration = Duration::from_secs(1);
+/// Silence after a first sign of life that means that the callee is gone.
+pub const CALL_SILENCE_MAX: Duration = Duration::from_secs(4);
+/// Duration of a call whose contract states none.
+pub const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// The longest that a contract may state.
+pub const CALL_TIMEOUT_MAX: Duration = Duration::from_secs(30 * 60);
+/// How long a worker remembers the outcome of a call.
+pub const CALL_MEMORY: Duration = Duration::from_secs(600);
+/// Outcomes that a worker remembers; the oldest go first.
+pub const CALL_MEMORY_MAX: usize = 10_000;
+/// The longest generation.
+pub const GENERATION_MAX: Duration = Duration::from_secs(320);
+/// Deadline of a hook whose binding states none.
+pub const HOOK_TIMEOUT: Duration = Duration::from_secs(5);
+/// Hooks that may be bound to one point.
+pub const HOOKS_PER_POINT_MAX: usize = 16;
+/// How long an approval may wait when the policy states nothing.
+pub const APPROVAL_TTL: Duration = Duration::from_secs(24 * 3600);
+/// How long an idempotency key is remembered by a session.
+pub const KEY_TTL: Duration = Duration::from_secs(24 * 3600);
+/// Broker's window in which a repeated message id is recognised.
+pub const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
+/// Lease of a worker's registration.
+pub const REGISTRATION_TTL: Duration = Duration::from_secs(30);
+/// How often a worker renews its registration.
+pub const REGISTRATION_EVERY: Duration = Duration::from_secs(10);
+/// How long a worker may take to finish what it runs when it is told to stop.
+pub const DRAIN: Duration = Duration::from_secs(10);
+/// How often the sweeper looks for sessions that nobody serves.
+pub const SWEEP_EVERY: Duration = Duration::from_secs(15);
+/// How often heads are copied outside their log.
+pub const HEADS_EVERY: Duration = Duration::from_secs(1);
+
+/// Steps of a turn when nothing else is asked for (`default_max_turns`).
+pub const STEPS_DEFAULT: u32 = 16;
+/// Generations of one turn that may be resumed after a cut stream (`max_transient_resumes`).
+pub const RESUMES_DEFAULT: u32 = 1;
+/// Equal calls with equal results after which the model is warned.
+pub const REPEATS_WARN: u32 = 3;
+/// Equal calls with equal results after which the turn ends for want of progress.
+pub const REPEATS_MAX: u32 = 6;

@@ -1,0 +1,1 @@
+//! Model providers: catalogue, streaming, retries, cost. The only worker that talks to a model.

@@ -1,0 +1,1 @@
+//! Logs and traces of every Teamster process, set up once.
