@@ -119,3 +119,32 @@ pub const RESUMES_DEFAULT: u32 = 1;
 pub const REPEATS_WARN: u32 = 3;
 /// Equal calls with equal results after which the turn ends for want of progress.
 pub const REPEATS_MAX: u32 = 6;
+
+/// Bytes of a path that a model names in a workspace.
+pub const FS_PATH_BYTES_MAX: usize = 1024;
+/// Bytes of a glob or of a search pattern.
+pub const FS_PATTERN_BYTES_MAX: usize = 1024;
+/// Bytes that a compiled search pattern may take.
+pub const FS_PATTERN_COMPILED_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes of a file that are digested and whose lines are counted while it is read.
+pub const FS_DIGEST_BYTES_MAX: u64 = 16 * 1024 * 1024;
+/// Bytes of a file in which a line is looked for by its number; what lies behind is reached by byte offset.
+pub const FS_SCAN_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// Bytes of a file that is searched; a larger one is skipped and counted.
+pub const FS_GREP_BYTES_MAX: u64 = 8 * 1024 * 1024;
+/// Bytes of a file that is written or edited.
+pub const FS_WRITE_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Bytes of one line in a search result; a longer one is cut around the match.
+pub const FS_LINE_BYTES_MAX: usize = 400;
+/// Levels of directories below the one where a walk begins.
+pub const FS_DEPTH_MAX: usize = 64;
+/// Entries that one walk looks at.
+pub const FS_WALK_ENTRIES_MAX: usize = 200_000;
+/// Items that one listing or search returns.
+pub const FS_ITEMS_MAX: usize = 1000;
+/// Calls of file functions that one process works on at the same time; further ones wait for their turn.
+pub const FS_AT_ONCE_MAX: usize = 8;
+/// How long one search may look before it answers with what it has.
+pub const FS_SEARCH_MAX: Duration = Duration::from_secs(10);
+/// How long one file function may take.
+pub const FS_TIMEOUT: Duration = Duration::from_secs(30);

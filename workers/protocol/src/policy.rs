@@ -8,6 +8,10 @@ use crate::{
     digest::Digest,
 };
 
+/// Globs of the files that hold secrets: the compiled-in layer `secrets` denies reading and writing them, and the file
+/// functions neither open nor name them. `*` stays within one segment of a path, `**` spans segments.
+pub const SECRET_TARGETS: [&str; 4] = ["**/.env", "**/*.pem", "**/id_rsa*", "**/*.key"];
+
 /// Which functions a turn may call. Deny by default: without a matching `allow` glob every call is refused.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
