@@ -88,6 +88,8 @@ pub const CALL_TIMEOUT_MAX: Duration = Duration::from_secs(30 * 60);
 pub const CALL_MEMORY: Duration = Duration::from_secs(600);
 /// Outcomes that a worker remembers; the oldest go first.
 pub const CALL_MEMORY_MAX: usize = 10_000;
+/// Bytes of finished completions that one router keeps in memory; the oldest go first.
+pub const GENERATION_MEMORY_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// The longest generation.
 pub const GENERATION_MAX: Duration = Duration::from_secs(320);
 /// Deadline of a hook whose binding states none.

@@ -195,9 +195,10 @@ pub enum DeltaKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunQuery {
-    /// Answer with the completion when it is there; signs of life until then.
+    /// Answer with the [`Completion`] when it is there. Where it takes longer than `CALL_PROGRESS_EVERY` the answer is an
+    /// empty body, a sign of life: ask again. No responders: it ended (read GENERATIONS) or its router is gone.
     Join,
-    /// End it now.
+    /// End it now; answered with an [`AbortReply`].
     Abort,
 }
 
