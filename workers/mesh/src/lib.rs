@@ -8,6 +8,7 @@
 //! Never: a decision about a turn, a policy or a model. Those are made in `core` and executed by workers.
 
 pub mod bell;
+pub mod broker;
 pub mod connection;
 pub mod error;
 pub mod function;

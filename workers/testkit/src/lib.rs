@@ -1,1 +1,16 @@
 //! Test support: a real nats-server, a gated model server, waits that are bounded. Never a normal dependency.
+//!
+//! Owns: processes, servers and gates that a test needs around the thing it tests; each ends with its handle. Never: an
+//! expectation about the product's behaviour; those stand in the tests.
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "in test support a failed step is a failed test"
+)]
+
+pub mod nats;
+pub mod process;
+pub mod wait;
+
+pub use nats::Nats;
+pub use process::Process;
