@@ -59,6 +59,13 @@ impl fmt::Debug for Digest {
     }
 }
 
+/// From raw bytes, where they were digested piece by piece.
+impl From<[u8; 32]> for Digest {
+    fn from(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+}
+
 impl From<Digest> for String {
     fn from(digest: Digest) -> Self {
         digest.to_string()
