@@ -1,0 +1,9 @@
+//! The rules of the house, as tests. Each name says the rule; each failure says the place. Rules that a tool checks
+//! (formatting, lints, licences, bans) are left to the tool.
+
+mod coverage;
+mod dependency;
+mod fault_code;
+mod manifest;
+mod source;
+mod tree;

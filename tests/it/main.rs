@@ -1,0 +1,13 @@
+//! Scenarios over all workers, and the rules of the house.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    clippy::print_stderr,
+    reason = "a failed expectation is how a test fails"
+)]
+
+mod house;
