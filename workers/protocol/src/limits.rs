@@ -150,3 +150,28 @@ pub const FS_AT_ONCE_MAX: usize = 8;
 pub const FS_SEARCH_MAX: Duration = Duration::from_secs(10);
 /// How long one file function may take.
 pub const FS_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Rules of one policy file.
+pub const POLICY_RULES_MAX: usize = 1024;
+/// Words, globs or labels in one list of a policy rule.
+pub const RULE_LIST_MAX: usize = 64;
+/// Argument predicates of one policy rule.
+pub const PREDICATES_PER_RULE_MAX: usize = 16;
+/// Bytes of a rule as a judgement quotes it.
+pub const RULE_TEXT_BYTES_MAX: usize = 256;
+/// Bytes of a target as a judgement quotes it.
+pub const TARGET_TEXT_BYTES_MAX: usize = 2048;
+/// Bytes of a glob of a policy file.
+pub const GLOB_BYTES_MAX: usize = 512;
+/// Bytes of a regular expression of a policy file.
+pub const PATTERN_BYTES_MAX: usize = 1024;
+/// Bytes that a compiled regular expression of a policy file may take.
+pub const PATTERN_COMPILED_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes of an argument that a regular expression of a policy file looks at; about a longer one it says nothing.
+pub const PATTERN_INPUT_BYTES_MAX: usize = 64 * 1024;
+/// The longest that a rule may let an approval wait.
+pub const APPROVAL_TTL_MAX: Duration = Duration::from_hours(30 * 24);
+/// Questions that one session may put to a person in a minute; a full message of calls fits.
+pub const QUESTIONS_PER_MINUTE_MAX: usize = 40;
+/// Questions of the last minute that a gate remembers over all sessions.
+pub const QUESTIONS_REMEMBERED_MAX: usize = 8192;
