@@ -1,1 +1,21 @@
-//! Teamster's decisions, pure: the turn machine, policy, budgets, hook chains.
+//! Teamster's decisions, pure.
+//!
+//! Owns: the turn machine (`turn`), policy (`policy`), and how text of unknown origin is shown (`display`). Invariants: a
+//! decision depends on its arguments alone; the same code answers `explain` and enforces.
+//!
+//! Never: I/O, a clock, randomness, an async runtime. Time and ids come in as arguments.
+
+#![cfg_attr(
+    test,
+    allow(
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unwrap_used,
+        reason = "a test ends by panicking"
+    )
+)]
+
+pub mod display;
+pub mod policy;
+pub mod turn;

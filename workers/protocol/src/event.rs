@@ -38,6 +38,9 @@ pub enum Event {
     MessageAdded {
         /// The message.
         message: Message,
+        /// What the next turn shall run with, when the message asks for something. A running turn keeps what it has.
+        #[serde(default, skip_serializing_if = "TurnOptions::is_empty")]
+        options: TurnOptions,
     },
     /// A turn began. What it runs with is frozen here.
     TurnStarted {
@@ -227,6 +230,9 @@ pub enum Event {
         /// Its note.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         annotation: Option<String>,
+        /// Why it said no, where that ends the turn.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        denied: Option<String>,
         /// At pre-generate: the system prompt that it made.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         system_prompt: Option<String>,

@@ -1,0 +1,177 @@
+//! A commit in the making: events gathered on top of a stored state.
+
+use teamster_protocol::{
+    Commit, Digest, Event, Head, Phase,
+    commit::{Bell, Outbox, VERSION},
+    id::Incarnation,
+};
+
+use crate::turn::{
+    on::{Incoming, Outcome, on},
+    state::{CallState, State},
+};
+
+/// A stored state and the events that are not stored yet, already folded into it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Draft {
+    state: State,
+    consumed: Vec<teamster_protocol::commit::Consumed>,
+    events: Vec<Event>,
+    outbox: Vec<Outbox>,
+    /// When its first event was added. A commit has one time, so that every reader folds what its writer folded.
+    at_ms: Option<u64>,
+}
+
+/// A commit with the bytes to store and their digest.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sealed {
+    /// The commit.
+    pub commit: Commit,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// Their SHA-256.
+    pub hash: Digest,
+}
+
+impl Draft {
+    /// Nothing yet, on top of `state`.
+    pub fn new(state: State) -> Self {
+        Self {
+            state,
+            consumed: Vec::new(),
+            events: Vec::new(),
+            outbox: Vec::new(),
+            at_ms: None,
+        }
+    }
+
+    /// The state with everything drafted.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Whether there is nothing to store.
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty() && self.consumed.is_empty()
+    }
+
+    /// Adds events.
+    pub fn apply(&mut self, events: Vec<Event>, now_ms: u64) {
+        if events.is_empty() {
+            return;
+        }
+        let at_ms = *self.at_ms.get_or_insert(now_ms);
+        for event in &events {
+            self.outbox.extend(self.outbox_of(event));
+            self.state.apply(event, at_ms);
+        }
+        self.events.extend(events);
+    }
+
+    /// Adds what an outcome means; an input is consumed.
+    pub fn take(&mut self, outcome: &Outcome, now_ms: u64) {
+        let at_ms = self.at_ms.unwrap_or(now_ms);
+        let events = on(&self.state, outcome, at_ms);
+        if let Outcome::Input(incoming) = outcome {
+            self.consume(incoming, at_ms);
+        }
+        self.apply(events, at_ms);
+    }
+
+    fn consume(&mut self, incoming: &Incoming, now_ms: u64) {
+        let at_ms = *self.at_ms.get_or_insert(now_ms);
+        let consumed = incoming.consumed(&self.state);
+        self.state.consume(consumed.id.clone(), consumed.seq, at_ms);
+        self.state.cursor.advance(consumed.lane, consumed.seq);
+        self.consumed.push(consumed);
+    }
+
+    /// Makes the commit of an owner that holds `bell`.
+    pub fn seal(
+        &self,
+        owner: &Incarnation,
+        bell: Bell,
+        now_ms: u64,
+    ) -> Result<Sealed, serde_json::Error> {
+        let commit = Commit {
+            v: VERSION,
+            session: self.state.session.clone(),
+            n: self.state.drafting(),
+            prev: self.state.hash,
+            at_ms: self.at_ms.unwrap_or(now_ms),
+            head: self.head(owner, bell),
+            consumed: self.consumed.clone(),
+            events: self.events.clone(),
+            outbox: self.outbox.clone(),
+        };
+        let bytes = commit.encode()?;
+        let hash = Digest::of(&bytes);
+        Ok(Sealed {
+            commit,
+            bytes,
+            hash,
+        })
+    }
+
+    /// The state once the commit is stored at stream sequence `seq`.
+    pub fn stored(self, sealed: Sealed, seq: u64) -> State {
+        let mut state = self.state;
+        state.seal(sealed.commit.head, sealed.hash, seq);
+        state
+    }
+
+    fn head(&self, owner: &Incarnation, bell: Bell) -> Head {
+        let (phase, deadline) = phase(&self.state);
+        Head {
+            phase,
+            owner: owner.clone(),
+            bell,
+            epoch: self.state.epoch,
+            attempt: self.state.turn.as_ref().map_or(0, |turn| turn.attempt),
+            cursor: self.state.cursor,
+            deadline,
+        }
+    }
+
+    fn outbox_of(&self, event: &Event) -> Option<Outbox> {
+        match event {
+            Event::ApprovalRequested {
+                approval,
+                expires_at_ms,
+                ..
+            } => Some(Outbox::Timer {
+                approval: approval.clone(),
+                at_ms: *expires_at_ms,
+            }),
+            Event::ApprovalResolved { approval, .. } | Event::ApprovalExpired { approval, .. } => {
+                Some(Outbox::CancelTimer {
+                    approval: approval.clone(),
+                })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Who moves next, and until when a parked session waits.
+fn phase(state: &State) -> (Phase, Option<u64>) {
+    let Some(turn) = &state.turn else {
+        return (
+            if state.is_unanswered {
+                Phase::Active
+            } else {
+                Phase::Idle
+            },
+            None,
+        );
+    };
+    let is_undecided = turn
+        .calls
+        .iter()
+        .any(|call| call.state == CallState::Proposed);
+    let deadline = state.held().map(|(_, held)| held.expires_at_ms).min();
+    match deadline {
+        Some(deadline) if !is_undecided => (Phase::Parked, Some(deadline)),
+        _ => (Phase::Active, None),
+    }
+}

@@ -1,0 +1,803 @@
+//! What an outcome means, as events.
+
+use teamster_protocol::{
+    ApprovalId, Arguments, CallId, Class, Event, FunctionId, Lane, Message, MessageId, RequestId,
+    TurnId,
+    commit::Consumed,
+    event::{DropReason, EndReason},
+    function::router::{Completion, CompletionError, ErrorKind, Part},
+    hook::Point,
+    input::{Control, Decide, Decision, Deliver, Send, Stop, Timer, TurnOptions},
+    limits,
+    message::{Content, ResultKind, StopReason, WireCall},
+    policy::Judgement,
+    text,
+    usage::Usage,
+};
+
+use crate::turn::{
+    call,
+    next::{Action, Env, measure, reserve},
+    state::{Call, CallState, Held, State},
+};
+
+/// Bytes of one assistant message in the log, as JSON.
+const MESSAGE_JSON_BYTES_MAX: usize = 384 * 1024;
+
+/// What came of something that the machine asked for, or came by itself.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// An input was read.
+    Input(Incoming),
+    /// The hooks of a point were run.
+    Hooks {
+        /// The point.
+        point: Point,
+        /// What they said, in order.
+        notes: Vec<HookNote>,
+    },
+    /// A model answered, or failed to.
+    Generated {
+        /// The request.
+        request: RequestId,
+        /// What it came to.
+        completion: Completion,
+    },
+    /// Nobody knows of a request that an earlier owner made: it is made again.
+    Lost(RequestId),
+    /// It was decided whether a call may run.
+    Decided {
+        /// The call.
+        call: CallId,
+        /// What was decided.
+        decided: Decided,
+        /// What the hooks noted.
+        notes: Vec<HookNote>,
+    },
+    /// A call came to something.
+    Finished {
+        /// The call.
+        call: CallId,
+        /// What kind of result it is.
+        outcome: ResultKind,
+        /// The text that the model reads.
+        text: String,
+        /// How long it took, in milliseconds.
+        duration_ms: u64,
+        /// What the hooks noted.
+        notes: Vec<HookNote>,
+    },
+}
+
+/// An input with its place.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Incoming {
+    /// Its lane.
+    pub lane: Lane,
+    /// Its stream sequence.
+    pub seq: u64,
+    /// What it is.
+    pub input: Input,
+}
+
+/// What an input is.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Input {
+    /// A user message.
+    Message(Box<Send>),
+    /// A control input.
+    Control(Control),
+    /// Neither, although its subject says so.
+    Malformed(String),
+}
+
+impl Incoming {
+    /// How the commit that consumes it names it.
+    pub fn consumed(&self, state: &State) -> Consumed {
+        let id = match &self.input {
+            Input::Message(send) => send.id.clone(),
+            Input::Control(control) => control.id().clone(),
+            Input::Malformed(_) => {
+                MessageId::of_input(&state.session, "malformed", &self.seq.to_string())
+            }
+        };
+        Consumed {
+            lane: self.lane,
+            seq: self.seq,
+            id,
+        }
+    }
+}
+
+/// What one hook said.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct HookNote {
+    /// The hook.
+    pub function: Option<FunctionId>,
+    /// Its note for the log.
+    pub annotation: Option<String>,
+    /// Why it said no, at the points where that ends the turn.
+    pub denied: Option<String>,
+    /// At pre-generate: the system prompt that it made.
+    pub system_prompt: Option<String>,
+    /// At pre-generate: notices to append.
+    pub append: Vec<String>,
+}
+
+/// What was decided about a call.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Decided {
+    /// It may run.
+    Allow {
+        /// What it does.
+        class: Class,
+        /// Whether it may run again when its outcome is lost.
+        is_repeatable: bool,
+        /// How long it may take, in milliseconds.
+        timeout_ms: u64,
+        /// The bytes that run, when they are not those that the model wrote.
+        arguments: Option<Arguments>,
+        /// Why.
+        judgement: Option<Judgement>,
+    },
+    /// It will not run.
+    Refuse {
+        /// The kind.
+        outcome: ResultKind,
+        /// Why, for the model.
+        text: String,
+        /// What led to it.
+        judgement: Option<Judgement>,
+    },
+    /// A person must decide.
+    Hold {
+        /// The function.
+        function: FunctionId,
+        /// The bytes that would run.
+        arguments: Arguments,
+        /// What led to it.
+        judgement: Judgement,
+        /// The hook that holds the call.
+        holder: FunctionId,
+        /// The judges after it.
+        rest: Vec<FunctionId>,
+    },
+}
+
+/// The events of an action that needs nobody; `None` for the actions whose outcome [`on`] takes.
+pub fn settle(state: &State, action: &Action, env: &Env<'_>) -> Option<Vec<Event>> {
+    match action {
+        Action::StartTurn => Some(start_turn(state, env)),
+        Action::Resume => Some(vec![notice(
+            state,
+            "The connection broke in the middle of your answer. What had arrived stands above; go on from there and do not \
+             repeat it.",
+        )]),
+        Action::Warn => Some(vec![notice(
+            state,
+            "You have made the same call with the same result several times in a row. Do something else, or answer with what \
+             you have.",
+        )]),
+        Action::Assemble => Some(vec![Event::GenerationStarted {
+            request: RequestId::of(&state.session, state.drafting(), 1),
+            step: state.turn.as_ref().map_or(0, |turn| turn.steps),
+            reserved: reserve(state, env),
+        }]),
+        Action::Expire(approvals) => Some(
+            approvals
+                .iter()
+                .flat_map(|approval| expire(state, approval))
+                .collect(),
+        ),
+        Action::Begin(calls) => Some(
+            calls
+                .iter()
+                .map(|call| Event::CallStarted { call: call.clone() })
+                .collect(),
+        ),
+        Action::Finish(reason) => Some(finish(state, reason, env)),
+        Action::Idle
+        | Action::RunHook(_)
+        | Action::Generate(_)
+        | Action::Recover(_)
+        | Action::Decide(_)
+        | Action::Await { .. }
+        | Action::Invoke(_)
+        | Action::RecoverCalls(_) => None,
+    }
+}
+
+/// The events of an outcome. An outcome that the state does not wait for, for example one that came twice, has none.
+pub fn on(state: &State, outcome: &Outcome, at_ms: u64) -> Vec<Event> {
+    match outcome {
+        Outcome::Input(incoming) => on_input(state, incoming, at_ms),
+        Outcome::Hooks { point, notes } => on_hooks(state, *point, notes),
+        Outcome::Generated {
+            request,
+            completion,
+        } => on_generated(state, request, completion, at_ms),
+        Outcome::Lost(request) => on_lost(state, request),
+        Outcome::Decided {
+            call,
+            decided,
+            notes,
+        } => on_decided(state, call, decided, notes, at_ms),
+        Outcome::Finished {
+            call,
+            outcome,
+            text,
+            duration_ms,
+            notes,
+        } => on_finished(state, call, *outcome, text, *duration_ms, notes),
+    }
+}
+
+fn start_turn(state: &State, env: &Env<'_>) -> Vec<Event> {
+    let resolved = resolve_options(state, env);
+    let number = state.turns + 1;
+    vec![Event::TurnStarted {
+        turn: TurnId::of(&state.session, state.drafting(), env.now_ms),
+        number,
+        options: (resolved != state.options).then_some(resolved),
+        config: env.settings.revision,
+    }]
+}
+
+/// What the message asked for, else what the last turn had, else what is configured.
+fn resolve_options(state: &State, env: &Env<'_>) -> TurnOptions {
+    let mut options = state.asked.clone().or(&state.options);
+    options
+        .model
+        .get_or_insert_with(|| env.settings.model.clone());
+    options.budget = options.budget.or(&env.settings.budget);
+    options
+}
+
+fn notice(state: &State, text: &str) -> Event {
+    Event::MessageAdded {
+        message: Message::Notice {
+            id: MessageId::of_commit(&state.session, state.drafting(), state.transcript.len()),
+            text: text.to_owned(),
+        },
+        options: TurnOptions::default(),
+    }
+}
+
+fn on_input(state: &State, incoming: &Incoming, at_ms: u64) -> Vec<Event> {
+    let drop = |why: DropReason| {
+        vec![Event::InputDropped {
+            lane: incoming.lane,
+            seq: incoming.seq,
+            why,
+        }]
+    };
+    let consumed = incoming.consumed(state);
+    if state.consumed(&consumed.id).is_some() {
+        return drop(DropReason::Duplicate);
+    }
+    match &incoming.input {
+        Input::Malformed(message) => drop(DropReason::Malformed {
+            message: message.clone(),
+        }),
+        Input::Message(send) => on_message(state, send),
+        Input::Control(Control::Stop(stop)) => {
+            on_stop(state, stop).map_or_else(drop, |events| events)
+        }
+        Input::Control(Control::Decide(decide)) => {
+            on_decision(state, decide, at_ms).map_or_else(drop, |events| events)
+        }
+        Input::Control(Control::Result(deliver)) => {
+            on_delivery(state, deliver).map_or_else(drop, |events| events)
+        }
+        Input::Control(Control::Timer(timer)) => {
+            on_timer(state, timer, at_ms).map_or_else(drop, |events| events)
+        }
+    }
+}
+
+fn on_message(state: &State, send: &Send) -> Vec<Event> {
+    let created = state.origin.is_none().then(|| Event::SessionCreated {
+        by: send.from.clone(),
+        title: send.session.title.clone(),
+        workspace: send.session.workspace.clone(),
+    });
+    let added = Event::MessageAdded {
+        message: Message::User {
+            id: send.id.clone(),
+            from: send.from.clone(),
+            text: send.text.clone(),
+        },
+        options: send.options.clone(),
+    };
+    created.into_iter().chain([added]).collect()
+}
+
+fn on_stop(state: &State, stop: &Stop) -> Result<Vec<Event>, DropReason> {
+    let turn = state.turn.as_ref().ok_or(DropReason::NothingToStop)?;
+    if stop.turn.as_ref().is_some_and(|wanted| *wanted != turn.id) {
+        return Err(DropReason::NothingToStop);
+    }
+    Ok(close(
+        state,
+        &EndReason::Cancelled {
+            by: stop.from.clone(),
+        },
+    ))
+}
+
+fn on_decision(state: &State, decide: &Decide, at_ms: u64) -> Result<Vec<Event>, DropReason> {
+    let (call, held) = state
+        .held()
+        .find(|(_, held)| held.approval == decide.approval)
+        .ok_or(DropReason::NotPending)?;
+    if held.expires_at_ms <= at_ms {
+        return Ok(expire(state, &decide.approval));
+    }
+    if held.digest != decide.digest {
+        return Err(DropReason::StaleDigest);
+    }
+    let mut events = vec![Event::ApprovalResolved {
+        approval: decide.approval.clone(),
+        call: call.id.clone(),
+        by: decide.by.clone(),
+        channel: text::cut(&decide.channel, 64),
+        digest: decide.digest,
+        decision: decide.decision.clone(),
+    }];
+    if let Decision::Deny { reason } = &decide.decision {
+        let reason = reason
+            .as_deref()
+            .map(|reason| format!(": {}", text::cut(reason, 1024)))
+            .unwrap_or_default();
+        events.push(Event::CallRefused {
+            call: call.id.clone(),
+            outcome: ResultKind::DeniedByOwner,
+            text: format!("the owner denied this call{reason}"),
+            judgement: Some(held.judgement.clone()),
+        });
+    }
+    Ok(events)
+}
+
+fn on_delivery(state: &State, deliver: &Deliver) -> Result<Vec<Event>, DropReason> {
+    let (call, held) = state
+        .held()
+        .find(|(call, _)| call.id == deliver.call)
+        .ok_or(DropReason::NotPending)?;
+    Ok(vec![
+        Event::ApprovalExpired {
+            approval: held.approval.clone(),
+            call: call.id.clone(),
+            withdrawn: true,
+        },
+        Event::CallFinished {
+            call: call.id.clone(),
+            outcome: if deliver.is_error {
+                ResultKind::Error
+            } else {
+                ResultKind::Ok
+            },
+            text: fit(&deliver.content),
+            duration_ms: 0,
+        },
+    ])
+}
+
+fn on_timer(state: &State, timer: &Timer, at_ms: u64) -> Result<Vec<Event>, DropReason> {
+    let (_, held) = state
+        .held()
+        .find(|(_, held)| held.approval == timer.approval)
+        .ok_or(DropReason::NotPending)?;
+    // A clock of the broker that runs a little ahead must not keep the wait open for ever.
+    let slack_ms = 5_000;
+    if held.expires_at_ms > at_ms.saturating_add(slack_ms) {
+        return Err(DropReason::NotPending);
+    }
+    Ok(expire(state, &timer.approval))
+}
+
+fn expire(state: &State, approval: &ApprovalId) -> Vec<Event> {
+    let Some((call, held)) = state.held().find(|(_, held)| held.approval == *approval) else {
+        return Vec::new();
+    };
+    vec![
+        Event::ApprovalExpired {
+            approval: approval.clone(),
+            call: call.id.clone(),
+            withdrawn: false,
+        },
+        Event::CallRefused {
+            call: call.id.clone(),
+            outcome: ResultKind::Expired,
+            text: "denied: expired. Nobody decided about this call in time".to_owned(),
+            judgement: Some(held.judgement.clone()),
+        },
+    ]
+}
+
+fn on_hooks(state: &State, point: Point, notes: &[HookNote]) -> Vec<Event> {
+    let Some(turn) = &state.turn else {
+        return Vec::new();
+    };
+    let step = match point {
+        Point::PreTurn => 0,
+        Point::PreGenerate => turn.steps,
+        Point::PostGenerate | Point::PreTrigger | Point::PostTrigger => turn.step(),
+    };
+    let mut events = Vec::new();
+    for note in notes {
+        events.extend(hook_event(point, step, None, note));
+        events.extend(
+            note.append
+                .iter()
+                .enumerate()
+                .map(|(index, text)| Event::MessageAdded {
+                    message: Message::Notice {
+                        id: MessageId::of_commit(
+                            &state.session,
+                            state.drafting(),
+                            state.transcript.len() + index,
+                        ),
+                        text: text::cut(text, limits::RESULT_BYTES_MAX),
+                    },
+                    options: TurnOptions::default(),
+                }),
+        );
+    }
+    events.push(Event::HookRan {
+        point,
+        step,
+        function: None,
+        call: None,
+        annotation: None,
+        denied: None,
+        system_prompt: None,
+    });
+    events
+}
+
+/// A hook that had nothing to say leaves no event.
+fn hook_event(point: Point, step: u32, call: Option<&CallId>, note: &HookNote) -> Option<Event> {
+    let is_silent =
+        note.annotation.is_none() && note.denied.is_none() && note.system_prompt.is_none();
+    (!is_silent).then(|| Event::HookRan {
+        point,
+        step,
+        function: note.function.clone(),
+        call: call.cloned(),
+        annotation: note.annotation.as_deref().map(|text| text::cut(text, 2048)),
+        denied: note.denied.as_deref().map(|text| text::cut(text, 2048)),
+        system_prompt: note.system_prompt.clone(),
+    })
+}
+
+fn on_generated(
+    state: &State,
+    request: &RequestId,
+    completion: &Completion,
+    at_ms: u64,
+) -> Vec<Event> {
+    let is_awaited = state
+        .turn
+        .as_ref()
+        .and_then(|turn| turn.generation.as_ref())
+        .is_some_and(|generation| generation.request == *request);
+    if !is_awaited {
+        return Vec::new();
+    }
+    let is_whole = !matches!(
+        completion.stop,
+        StopReason::Incomplete | StopReason::Error | StopReason::Aborted
+    );
+    let message = assistant(state, request, completion, is_whole, at_ms);
+    let is_too_large = message.as_ref().is_some_and(|message| {
+        serde_json::to_vec(message).map_or(usize::MAX, |bytes| bytes.len()) > MESSAGE_JSON_BYTES_MAX
+    });
+    if is_too_large {
+        let error = CompletionError {
+            kind: ErrorKind::Rejected,
+            message: "the answer is larger than one commit can hold".to_owned(),
+            hint: Some("ask for less at once, or lower max_output_tokens".to_owned()),
+        };
+        return vec![interrupted(request, completion, None, error)];
+    }
+    if !is_whole {
+        let error = completion.error.clone().unwrap_or_else(|| CompletionError {
+            kind: ErrorKind::Transient,
+            message: "the stream ended without a terminal signal".to_owned(),
+            hint: None,
+        });
+        return vec![interrupted(request, completion, message, error)];
+    }
+    let proposed = message
+        .iter()
+        .flat_map(|message| proposals(message, state))
+        .collect::<Vec<_>>();
+    let finished = Event::GenerationFinished {
+        request: request.clone(),
+        message,
+        stop: completion.stop,
+        usage: completion.usage,
+        cost: completion.cost,
+        model: completion.model.clone(),
+        attempts: completion.attempts,
+    };
+    [finished].into_iter().chain(proposed).collect()
+}
+
+fn interrupted(
+    request: &RequestId,
+    completion: &Completion,
+    partial: Option<Message>,
+    error: CompletionError,
+) -> Event {
+    Event::GenerationInterrupted {
+        request: request.clone(),
+        partial,
+        error,
+        usage: completion.usage,
+        cost: completion.cost,
+        attempts: completion.attempts,
+    }
+}
+
+/// The answer as a message. Of a cut answer only the visible text is kept: a call that did not come whole must not run, and
+/// reasoning without its signature cannot be sent again.
+fn assistant(
+    state: &State,
+    request: &RequestId,
+    completion: &Completion,
+    is_whole: bool,
+    at_ms: u64,
+) -> Option<Message> {
+    let mut calls = 0;
+    let content: Vec<Content> = completion
+        .parts
+        .iter()
+        .filter_map(|part| match part {
+            Part::Text { text } if text.is_empty() => None,
+            Part::Text { text } => Some(Content::Text { text: text.clone() }),
+            Part::Thinking { text, signature } => is_whole.then(|| Content::Thinking {
+                text: text.clone(),
+                signature: signature.clone(),
+            }),
+            Part::Call { name, arguments } => is_whole.then(|| {
+                calls += 1;
+                Content::Call(WireCall {
+                    call: CallId::of(request, calls - 1, at_ms),
+                    name: name.clone(),
+                    arguments: arguments.clone(),
+                })
+            }),
+        })
+        .collect();
+    let says_something = content
+        .iter()
+        .any(|part| !matches!(part, Content::Thinking { .. }));
+    says_something.then(|| Message::Assistant {
+        id: MessageId::of_commit(&state.session, state.drafting(), state.transcript.len()),
+        content,
+        partial: !is_whole,
+    })
+}
+
+fn proposals(message: &Message, state: &State) -> Vec<Event> {
+    let Message::Assistant { content, .. } = message else {
+        return Vec::new();
+    };
+    content
+        .iter()
+        .filter_map(|part| match part {
+            Content::Call(wire) => Some(wire),
+            Content::Text { .. } | Content::Thinking { .. } => None,
+        })
+        .map(|wire| {
+            let meant = call::meaning(wire, state.exposure()).ok();
+            Event::CallProposed {
+                call: wire.call.clone(),
+                function: meant.as_ref().and_then(|meant| meant.function.clone()),
+                digest: meant.as_ref().map(|meant| meant.arguments.digest()),
+            }
+        })
+        .collect()
+}
+
+fn on_lost(state: &State, request: &RequestId) -> Vec<Event> {
+    let Some(turn) = &state.turn else {
+        return Vec::new();
+    };
+    let Some(generation) = turn
+        .generation
+        .as_ref()
+        .filter(|generation| generation.request == *request)
+    else {
+        return Vec::new();
+    };
+    vec![Event::GenerationStarted {
+        request: RequestId::of(&state.session, state.drafting(), generation.attempt + 1),
+        step: turn.step(),
+        reserved: 0,
+    }]
+}
+
+fn on_decided(
+    state: &State,
+    id: &CallId,
+    decided: &Decided,
+    notes: &[HookNote],
+    at_ms: u64,
+) -> Vec<Event> {
+    let undecided =
+        |call: &&Call| matches!(call.state, CallState::Proposed | CallState::Released { .. });
+    let Some(call) = state.call(id).filter(undecided) else {
+        return Vec::new();
+    };
+    let step = state
+        .turn
+        .as_ref()
+        .map_or(0, crate::turn::state::Turn::step);
+    let mut events: Vec<Event> = notes
+        .iter()
+        .filter_map(|note| hook_event(Point::PreTrigger, step, Some(id), note))
+        .collect();
+    events.push(match decided.clone() {
+        Decided::Allow {
+            class,
+            is_repeatable,
+            timeout_ms,
+            arguments,
+            judgement,
+        } => Event::CallAllowed {
+            call: id.clone(),
+            class,
+            repeatable: is_repeatable,
+            timeout_ms,
+            arguments,
+            judgement,
+        },
+        Decided::Refuse {
+            outcome,
+            text,
+            judgement,
+        } => Event::CallRefused {
+            call: id.clone(),
+            outcome,
+            text: fit(&text),
+            judgement,
+        },
+        Decided::Hold {
+            function,
+            arguments,
+            judgement,
+            holder,
+            rest,
+        } => {
+            let ttl = judgement.ask_ttl_ms.unwrap_or_else(|| {
+                u64::try_from(limits::APPROVAL_TTL.as_millis()).unwrap_or(u64::MAX)
+            });
+            Event::ApprovalRequested {
+                approval: ApprovalId::of(id, call.asked, at_ms),
+                call: id.clone(),
+                function,
+                arguments,
+                judgement,
+                holder,
+                rest,
+                expires_at_ms: at_ms.saturating_add(ttl),
+            }
+        }
+    });
+    events
+}
+
+fn on_finished(
+    state: &State,
+    id: &CallId,
+    outcome: ResultKind,
+    text: &str,
+    duration_ms: u64,
+    notes: &[HookNote],
+) -> Vec<Event> {
+    let is_open = state
+        .call(id)
+        .is_some_and(|call| matches!(call.state, CallState::Started { .. }));
+    if !is_open {
+        return Vec::new();
+    }
+    let step = state
+        .turn
+        .as_ref()
+        .map_or(0, crate::turn::state::Turn::step);
+    let mut events: Vec<Event> = notes
+        .iter()
+        .filter_map(|note| hook_event(Point::PostTrigger, step, Some(id), note))
+        .collect();
+    events.push(Event::CallFinished {
+        call: id.clone(),
+        outcome,
+        text: fit(text),
+        duration_ms,
+    });
+    events
+}
+
+fn finish(state: &State, reason: &EndReason, env: &Env<'_>) -> Vec<Event> {
+    let mut events = Vec::new();
+    if let EndReason::Budget { which } = reason {
+        let (limit, used) = measure(*which, state, env);
+        events.push(Event::BudgetExceeded {
+            which: *which,
+            limit,
+            used,
+        });
+    }
+    events.extend(close(state, reason));
+    events
+}
+
+/// Ends the turn with everything that is open in it.
+fn close(state: &State, reason: &EndReason) -> Vec<Event> {
+    let Some(turn) = &state.turn else {
+        return Vec::new();
+    };
+    let mut events = Vec::new();
+    if let Some(generation) = &turn.generation {
+        events.push(Event::GenerationInterrupted {
+            request: generation.request.clone(),
+            partial: None,
+            error: CompletionError {
+                kind: ErrorKind::Transient,
+                message: "the turn ended before the model did".to_owned(),
+                hint: None,
+            },
+            usage: Usage::default(),
+            cost: None,
+            attempts: generation.attempt,
+        });
+    }
+    for call in &turn.calls {
+        let (outcome, text) = match &call.state {
+            CallState::Done => continue,
+            CallState::Started { .. } => (
+                ResultKind::OutcomeUnknown,
+                "the turn ended while this call ran; whether it took effect is not known",
+            ),
+            CallState::Held(Held { approval, .. }) => {
+                events.push(Event::ApprovalExpired {
+                    approval: approval.clone(),
+                    call: call.id.clone(),
+                    withdrawn: true,
+                });
+                (ResultKind::Cancelled, "the turn ended before this call ran")
+            }
+            CallState::Proposed | CallState::Released { .. } | CallState::Allowed => {
+                (ResultKind::Cancelled, "the turn ended before this call ran")
+            }
+        };
+        events.push(Event::CallFinished {
+            call: call.id.clone(),
+            outcome,
+            text: text.to_owned(),
+            duration_ms: 0,
+        });
+    }
+    events.push(Event::TurnEnded {
+        turn: turn.id.clone(),
+        reason: reason.clone(),
+    });
+    events
+}
+
+/// A result's text, cut so that its JSON form fits. An empty result says so.
+fn fit(text: &str) -> String {
+    if text.is_empty() {
+        return "(no output)".to_owned();
+    }
+    let mut cut = text::cut(text, limits::RESULT_BYTES_MAX);
+    // Control characters take up to six bytes each in JSON.
+    let json_bytes_max = limits::RESULT_BYTES_MAX * 3 / 2;
+    while serde_json::to_string(&cut).map_or(0, |json| json.len()) > json_bytes_max {
+        cut = text::cut(&cut, cut.len() / 2);
+    }
+    cut
+}
