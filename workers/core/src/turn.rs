@@ -1,7 +1,7 @@
 //! The turn machine: pure.
 //!
-//! [`State`] is a fold over events. [`next`](next::next) says what must happen next, [`settle`](on::settle) does what
-//! needs nobody, [`on`](on::on) turns the outcome of everything else into events, and [`Draft`](draft::Draft) gathers
+//! [`State`] is a fold over events. [`next`](next::next) says what must happen next, [`settle`] does what
+//! needs nobody, [`on`](fn@on) turns the outcome of everything else into events, and [`Draft`] gathers
 //! events into commits. Crash recovery is no feature of its own: it is the same `next`, asked by another process.
 //!
 //! Never: I/O, a clock, randomness. Equal commits give equal states, on every machine and for every reader.

@@ -81,11 +81,11 @@ pub const CALL_PROGRESS_EVERY: Duration = Duration::from_secs(1);
 /// Silence after a first sign of life that means that the callee is gone.
 pub const CALL_SILENCE_MAX: Duration = Duration::from_secs(4);
 /// Duration of a call whose contract states none.
-pub const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+pub const CALL_TIMEOUT: Duration = Duration::from_mins(1);
 /// The longest that a contract may state.
-pub const CALL_TIMEOUT_MAX: Duration = Duration::from_secs(30 * 60);
+pub const CALL_TIMEOUT_MAX: Duration = Duration::from_mins(30);
 /// How long a worker remembers the outcome of a call.
-pub const CALL_MEMORY: Duration = Duration::from_secs(600);
+pub const CALL_MEMORY: Duration = Duration::from_mins(10);
 /// Outcomes that a worker remembers; the oldest go first.
 pub const CALL_MEMORY_MAX: usize = 10_000;
 /// Bytes of finished completions that one router keeps in memory; the oldest go first.
@@ -97,11 +97,11 @@ pub const HOOK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Hooks that may be bound to one point.
 pub const HOOKS_PER_POINT_MAX: usize = 16;
 /// How long an approval may wait when the policy states nothing.
-pub const APPROVAL_TTL: Duration = Duration::from_secs(24 * 3600);
+pub const APPROVAL_TTL: Duration = Duration::from_hours(24);
 /// How long an idempotency key is remembered by a session.
-pub const KEY_TTL: Duration = Duration::from_secs(24 * 3600);
+pub const KEY_TTL: Duration = Duration::from_hours(24);
 /// Broker's window in which a repeated message id is recognised.
-pub const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
+pub const DUPLICATE_WINDOW: Duration = Duration::from_mins(2);
 /// Lease of a worker's registration.
 pub const REGISTRATION_TTL: Duration = Duration::from_secs(30);
 /// How often a worker renews its registration.
@@ -175,3 +175,21 @@ pub const APPROVAL_TTL_MAX: Duration = Duration::from_hours(30 * 24);
 pub const QUESTIONS_PER_MINUTE_MAX: usize = 40;
 /// Questions of the last minute that a gate remembers over all sessions.
 pub const QUESTIONS_REMEMBERED_MAX: usize = 8192;
+/// Requests or decisions that one reply of the approval gate lists.
+pub const APPROVALS_LISTED_MAX: usize = 500;
+/// Bytes of arguments that one reply of the approval gate lists; further requests are left out.
+pub const APPROVALS_LISTED_BYTES_MAX: usize = 1024 * 1024;
+/// Decisions that a history lists when nothing else is asked for.
+pub const APPROVALS_HISTORY_DEFAULT: usize = 50;
+/// Sessions whose approvals a gate keeps in memory; of others it reads the log when it is asked.
+pub const INBOX_SESSIONS_MAX: usize = 4096;
+/// Bytes of arguments that a gate's inbox keeps in memory.
+pub const INBOX_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Decided requests of one session that a gate keeps in memory.
+pub const INBOX_DECIDED_MAX: usize = 64;
+/// Turns for which a gate remembers the policy that they began with.
+pub const POLICY_PINS_MAX: usize = 4096;
+/// How often a gate looks whether its policy file has changed.
+pub const POLICY_POLL_EVERY: Duration = Duration::from_secs(2);
+/// How long a decision waits for the commit that takes it.
+pub const DECISION_WAIT: Duration = Duration::from_secs(10);

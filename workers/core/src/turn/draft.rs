@@ -62,7 +62,7 @@ impl Draft {
         }
         let at_ms = *self.at_ms.get_or_insert(now_ms);
         for event in &events {
-            self.outbox.extend(self.outbox_of(event));
+            self.outbox.extend(outbox_of(event));
             self.state.apply(event, at_ms);
         }
         self.events.extend(events);
@@ -132,24 +132,25 @@ impl Draft {
             deadline,
         }
     }
+}
 
-    fn outbox_of(&self, event: &Event) -> Option<Outbox> {
-        match event {
-            Event::ApprovalRequested {
-                approval,
-                expires_at_ms,
-                ..
-            } => Some(Outbox::Timer {
+/// What must be published because of `event`.
+fn outbox_of(event: &Event) -> Option<Outbox> {
+    match event {
+        Event::ApprovalRequested {
+            approval,
+            expires_at_ms,
+            ..
+        } => Some(Outbox::Timer {
+            approval: approval.clone(),
+            at_ms: *expires_at_ms,
+        }),
+        Event::ApprovalResolved { approval, .. } | Event::ApprovalExpired { approval, .. } => {
+            Some(Outbox::CancelTimer {
                 approval: approval.clone(),
-                at_ms: *expires_at_ms,
-            }),
-            Event::ApprovalResolved { approval, .. } | Event::ApprovalExpired { approval, .. } => {
-                Some(Outbox::CancelTimer {
-                    approval: approval.clone(),
-                })
-            }
-            _ => None,
+            })
         }
+        _ => None,
     }
 }
 

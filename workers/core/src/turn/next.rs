@@ -205,10 +205,10 @@ fn next_call(state: &State, turn: &Turn, env: &Env<'_>) -> Option<Action> {
         match &call.state {
             CallState::Proposed => return Some(Action::Decide(call.id.clone())),
             CallState::Held(held) if held.expires_at_ms <= env.now_ms => {
-                expired.push(held.approval.clone())
+                expired.push(held.approval.clone());
             }
             CallState::Held(held) => {
-                deadline = Some(deadline.unwrap_or(u64::MAX).min(held.expires_at_ms))
+                deadline = Some(deadline.unwrap_or(u64::MAX).min(held.expires_at_ms));
             }
             _ => {}
         }

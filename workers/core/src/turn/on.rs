@@ -280,18 +280,14 @@ fn on_input(state: &State, incoming: &Incoming, at_ms: u64) -> Vec<Event> {
             message: message.clone(),
         }),
         Input::Message(send) => on_message(state, send),
-        Input::Control(Control::Stop(stop)) => {
-            on_stop(state, stop).map_or_else(drop, |events| events)
-        }
+        Input::Control(Control::Stop(stop)) => on_stop(state, stop).unwrap_or_else(drop),
         Input::Control(Control::Decide(decide)) => {
-            on_decision(state, decide, at_ms).map_or_else(drop, |events| events)
+            on_decision(state, decide, at_ms).unwrap_or_else(drop)
         }
         Input::Control(Control::Result(deliver)) => {
-            on_delivery(state, deliver).map_or_else(drop, |events| events)
+            on_delivery(state, deliver).unwrap_or_else(drop)
         }
-        Input::Control(Control::Timer(timer)) => {
-            on_timer(state, timer, at_ms).map_or_else(drop, |events| events)
-        }
+        Input::Control(Control::Timer(timer)) => on_timer(state, timer, at_ms).unwrap_or_else(drop),
     }
 }
 

@@ -430,9 +430,9 @@ impl State {
             }
             Event::CallProposed { .. }
             | Event::BudgetExceeded { .. }
-            | Event::InputDropped { .. } => {}
+            | Event::InputDropped { .. }
+            | Event::ApprovalExpired { .. } => {}
             Event::HookRan { .. } => self.note_hook(event),
-            Event::ApprovalExpired { .. } => {}
             Event::CallAllowed { .. }
             | Event::CallRefused { .. }
             | Event::CallStarted { .. }
@@ -515,7 +515,7 @@ impl State {
                     turn.hooks.insert(*point, *step);
                 }
                 (Some(function), Some(reason)) => {
-                    turn.denied = Some((function.to_string(), reason.clone()))
+                    turn.denied = Some((function.to_string(), reason.clone()));
                 }
                 (Some(_), None) => {}
             }

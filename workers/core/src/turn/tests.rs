@@ -331,7 +331,7 @@ impl World {
                 if self.dice.happens(10) {
                     self.push(
                         Lane::In,
-                        message(&self.session.clone(), &format!("steer-{}", request)),
+                        message(&self.session.clone(), &format!("steer-{request}")),
                     );
                 }
                 if self.dice.happens(4) {
@@ -401,7 +401,7 @@ impl World {
     fn judge(&mut self, state: &State, id: &CallId) -> Outcome {
         let call = state.call(id).expect("known");
         let Some(name) = call.function().map(ToString::to_string) else {
-            return self.decided(
+            return Self::decided(
                 id,
                 Decided::Refuse {
                     outcome: ResultKind::Invalid,
@@ -425,7 +425,7 @@ impl World {
                 holder: function("approval::gate"),
                 rest: Vec::new(),
             };
-            return self.decided(id, decided);
+            return Self::decided(id, decided);
         }
         let class = if name == "t::read" {
             Class::Read
@@ -442,10 +442,10 @@ impl World {
             arguments: None,
             judgement: None,
         };
-        self.decided(id, decided)
+        Self::decided(id, decided)
     }
 
-    fn decided(&self, id: &CallId, decided: Decided) -> Outcome {
+    fn decided(id: &CallId, decided: Decided) -> Outcome {
         Outcome::Decided {
             call: id.clone(),
             decided,
@@ -464,18 +464,18 @@ impl World {
             "a call ran while another of its answer was undecided"
         );
         *self.effects.entry(id.clone()).or_default() += 1;
-        self.finished(id, ResultKind::Ok, "ok")
+        Self::finished(id, ResultKind::Ok, "ok")
     }
 
     fn recover(&mut self, id: &CallId) -> Outcome {
         if self.effects.contains_key(id) && self.dice.happens(50) {
-            self.finished(id, ResultKind::Ok, "ok")
+            Self::finished(id, ResultKind::Ok, "ok")
         } else {
-            self.finished(id, ResultKind::OutcomeUnknown, "unknown")
+            Self::finished(id, ResultKind::OutcomeUnknown, "unknown")
         }
     }
 
-    fn finished(&self, id: &CallId, outcome: ResultKind, text: &str) -> Outcome {
+    fn finished(id: &CallId, outcome: ResultKind, text: &str) -> Outcome {
         Outcome::Finished {
             call: id.clone(),
             outcome,
@@ -565,7 +565,7 @@ fn check_transcript(transcript: &[Message]) {
                 }
             }
             Message::FunctionResult { call, .. } => {
-                assert!(open.remove(call), "a result without its call")
+                assert!(open.remove(call), "a result without its call");
             }
             Message::User { .. } | Message::Notice { .. } => {
                 assert!(open.is_empty(), "a message between a call and its result");
@@ -690,7 +690,7 @@ impl Desk {
             panic!("a message")
         };
         send.options = options;
-        desk.take(Outcome::Input(Incoming {
+        desk.take(&Outcome::Input(Incoming {
             lane: Lane::In,
             seq: 1,
             input: Input::Message(send),
@@ -698,8 +698,8 @@ impl Desk {
         desk
     }
 
-    fn take(&mut self, outcome: Outcome) {
-        self.draft.take(&outcome, self.now_ms);
+    fn take(&mut self, outcome: &Outcome) {
+        self.draft.take(outcome, self.now_ms);
     }
 
     /// Settles until something must be done outside.
@@ -724,7 +724,7 @@ impl Desk {
         let Action::Generate(request) = self.action() else {
             panic!("wants no generation: {:?}", self.action())
         };
-        self.take(Outcome::Generated {
+        self.take(&Outcome::Generated {
             request,
             completion: completion(parts, stop),
         });
@@ -743,7 +743,7 @@ impl Desk {
             arguments: None,
             judgement: None,
         };
-        self.take(Outcome::Decided {
+        self.take(&Outcome::Decided {
             call,
             decided,
             notes: Vec::new(),
@@ -752,7 +752,7 @@ impl Desk {
             return self.action();
         };
         for call in calls {
-            self.take(Outcome::Finished {
+            self.take(&Outcome::Finished {
                 call,
                 outcome: ResultKind::Ok,
                 text: result.to_owned(),
@@ -817,7 +817,7 @@ fn sec_36_a_bound_met_between_two_calls_keeps_the_second_from_running() {
             arguments: None,
             judgement: None,
         };
-        desk.take(Outcome::Decided {
+        desk.take(&Outcome::Decided {
             call,
             decided,
             notes: Vec::new(),
@@ -940,12 +940,12 @@ fn conc_2_a_turn_does_not_end_while_a_message_is_unseen() {
     let Action::Generate(request) = desk.action() else {
         panic!("a generation")
     };
-    desk.take(Outcome::Generated {
+    desk.take(&Outcome::Generated {
         request,
         completion: completion(vec![text_part("bye")], StopReason::End),
     });
     let session = desk.draft.state().session.clone();
-    desk.take(Outcome::Input(Incoming {
+    desk.take(&Outcome::Input(Incoming {
         lane: Lane::In,
         seq: 2,
         input: message(&session, "wait"),
@@ -970,7 +970,7 @@ fn sec_30_the_first_decision_wins_and_a_stale_digest_is_refused() {
         holder: function("approval::gate"),
         rest: Vec::new(),
     };
-    desk.take(Outcome::Decided {
+    desk.take(&Outcome::Decided {
         call: call.clone(),
         decided,
         notes: Vec::new(),
@@ -1014,7 +1014,7 @@ fn sec_30_the_first_decision_wins_and_a_stale_digest_is_refused() {
         })
         .map_or_else(
             || {
-                desk.take(Outcome::Input(incoming));
+                desk.take(&Outcome::Input(incoming));
                 None
             },
             Some,
