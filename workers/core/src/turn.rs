@@ -12,6 +12,7 @@ pub mod history;
 pub mod load;
 pub mod next;
 pub mod on;
+pub mod running;
 pub mod state;
 
 #[cfg(test)]

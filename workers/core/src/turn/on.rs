@@ -4,25 +4,27 @@ use teamster_protocol::{
     ApprovalId, Arguments, CallId, Class, Event, FunctionId, Lane, Message, MessageId, RequestId,
     TurnId,
     commit::Consumed,
-    event::{DropReason, EndReason},
-    function::router::{Completion, CompletionError, ErrorKind, Part},
+    event::EndReason,
+    function::router::{Completion, CompletionError, ErrorKind},
     hook::Point,
-    input::{Control, Decide, Decision, Deliver, Send, Stop, Timer, TurnOptions},
+    input::{Control, Send, TurnOptions},
     limits,
-    message::{Content, ResultKind, StopReason, WireCall},
+    message::ResultKind,
     policy::Judgement,
     text,
     usage::Usage,
 };
 
 use crate::turn::{
-    call,
     next::{Action, Env, measure, reserve},
     state::{Call, CallState, Held, State},
 };
 
-/// Bytes of one assistant message in the log, as JSON.
-const MESSAGE_JSON_BYTES_MAX: usize = 384 * 1024;
+mod answer;
+mod input;
+
+use answer::{on_generated, on_lost};
+use input::{expire, on_input};
 
 /// What came of something that the machine asked for, or came by itself.
 #[derive(Debug, Clone, PartialEq)]
@@ -263,154 +265,6 @@ fn notice(state: &State, text: &str) -> Event {
     }
 }
 
-fn on_input(state: &State, incoming: &Incoming, at_ms: u64) -> Vec<Event> {
-    let drop = |why: DropReason| {
-        vec![Event::InputDropped {
-            lane: incoming.lane,
-            seq: incoming.seq,
-            why,
-        }]
-    };
-    let consumed = incoming.consumed(state);
-    if state.consumed(&consumed.id).is_some() {
-        return drop(DropReason::Duplicate);
-    }
-    match &incoming.input {
-        Input::Malformed(message) => drop(DropReason::Malformed {
-            message: message.clone(),
-        }),
-        Input::Message(send) => on_message(state, send),
-        Input::Control(Control::Stop(stop)) => on_stop(state, stop).unwrap_or_else(drop),
-        Input::Control(Control::Decide(decide)) => {
-            on_decision(state, decide, at_ms).unwrap_or_else(drop)
-        }
-        Input::Control(Control::Result(deliver)) => {
-            on_delivery(state, deliver).unwrap_or_else(drop)
-        }
-        Input::Control(Control::Timer(timer)) => on_timer(state, timer, at_ms).unwrap_or_else(drop),
-    }
-}
-
-fn on_message(state: &State, send: &Send) -> Vec<Event> {
-    let created = state.origin.is_none().then(|| Event::SessionCreated {
-        by: send.from.clone(),
-        title: send.session.title.clone(),
-        workspace: send.session.workspace.clone(),
-    });
-    let added = Event::MessageAdded {
-        message: Message::User {
-            id: send.id.clone(),
-            from: send.from.clone(),
-            text: send.text.clone(),
-        },
-        options: send.options.clone(),
-    };
-    created.into_iter().chain([added]).collect()
-}
-
-fn on_stop(state: &State, stop: &Stop) -> Result<Vec<Event>, DropReason> {
-    let turn = state.turn.as_ref().ok_or(DropReason::NothingToStop)?;
-    if stop.turn.as_ref().is_some_and(|wanted| *wanted != turn.id) {
-        return Err(DropReason::NothingToStop);
-    }
-    Ok(close(
-        state,
-        &EndReason::Cancelled {
-            by: stop.from.clone(),
-        },
-    ))
-}
-
-fn on_decision(state: &State, decide: &Decide, at_ms: u64) -> Result<Vec<Event>, DropReason> {
-    let (call, held) = state
-        .held()
-        .find(|(_, held)| held.approval == decide.approval)
-        .ok_or(DropReason::NotPending)?;
-    if held.expires_at_ms <= at_ms {
-        return Ok(expire(state, &decide.approval));
-    }
-    if held.digest != decide.digest {
-        return Err(DropReason::StaleDigest);
-    }
-    let mut events = vec![Event::ApprovalResolved {
-        approval: decide.approval.clone(),
-        call: call.id.clone(),
-        by: decide.by.clone(),
-        channel: text::cut(&decide.channel, 64),
-        digest: decide.digest,
-        decision: decide.decision.clone(),
-    }];
-    if let Decision::Deny { reason } = &decide.decision {
-        let reason = reason
-            .as_deref()
-            .map(|reason| format!(": {}", text::cut(reason, 1024)))
-            .unwrap_or_default();
-        events.push(Event::CallRefused {
-            call: call.id.clone(),
-            outcome: ResultKind::DeniedByOwner,
-            text: format!("the owner denied this call{reason}"),
-            judgement: Some(held.judgement.clone()),
-        });
-    }
-    Ok(events)
-}
-
-fn on_delivery(state: &State, deliver: &Deliver) -> Result<Vec<Event>, DropReason> {
-    let (call, held) = state
-        .held()
-        .find(|(call, _)| call.id == deliver.call)
-        .ok_or(DropReason::NotPending)?;
-    Ok(vec![
-        Event::ApprovalExpired {
-            approval: held.approval.clone(),
-            call: call.id.clone(),
-            withdrawn: true,
-        },
-        Event::CallFinished {
-            call: call.id.clone(),
-            outcome: if deliver.is_error {
-                ResultKind::Error
-            } else {
-                ResultKind::Ok
-            },
-            text: fit(&deliver.content),
-            duration_ms: 0,
-        },
-    ])
-}
-
-fn on_timer(state: &State, timer: &Timer, at_ms: u64) -> Result<Vec<Event>, DropReason> {
-    let (_, held) = state
-        .held()
-        .find(|(_, held)| held.approval == timer.approval)
-        .ok_or(DropReason::NotPending)?;
-    // A clock of the broker that runs a little ahead must not keep the wait open for ever.
-    let slack_ms = 5_000;
-    if held.expires_at_ms > at_ms.saturating_add(slack_ms) {
-        return Err(DropReason::NotPending);
-    }
-    Ok(expire(state, &timer.approval))
-}
-
-fn expire(state: &State, approval: &ApprovalId) -> Vec<Event> {
-    let Some((call, held)) = state.held().find(|(_, held)| held.approval == *approval) else {
-        return Vec::new();
-    };
-    vec![
-        Event::ApprovalExpired {
-            approval: approval.clone(),
-            call: call.id.clone(),
-            withdrawn: false,
-        },
-        Event::CallRefused {
-            call: call.id.clone(),
-            outcome: ResultKind::Expired,
-            text: "denied: expired. Nobody decided about this call in time".to_owned(),
-            judgement: Some(held.judgement.clone()),
-        },
-    ]
-}
-
 fn on_hooks(state: &State, point: Point, notes: &[HookNote]) -> Vec<Event> {
     let Some(turn) = &state.turn else {
         return Vec::new();
@@ -465,155 +319,6 @@ fn hook_event(point: Point, step: u32, call: Option<&CallId>, note: &HookNote) -
         denied: note.denied.as_deref().map(|text| text::cut(text, 2048)),
         system_prompt: note.system_prompt.clone(),
     })
-}
-
-fn on_generated(
-    state: &State,
-    request: &RequestId,
-    completion: &Completion,
-    at_ms: u64,
-) -> Vec<Event> {
-    let is_awaited = state
-        .turn
-        .as_ref()
-        .and_then(|turn| turn.generation.as_ref())
-        .is_some_and(|generation| generation.request == *request);
-    if !is_awaited {
-        return Vec::new();
-    }
-    let is_whole = !matches!(
-        completion.stop,
-        StopReason::Incomplete | StopReason::Error | StopReason::Aborted
-    );
-    let message = assistant(state, request, completion, is_whole, at_ms);
-    let is_too_large = message.as_ref().is_some_and(|message| {
-        serde_json::to_vec(message).map_or(usize::MAX, |bytes| bytes.len()) > MESSAGE_JSON_BYTES_MAX
-    });
-    if is_too_large {
-        let error = CompletionError {
-            kind: ErrorKind::Rejected,
-            message: "the answer is larger than one commit can hold".to_owned(),
-            hint: Some("ask for less at once, or lower max_output_tokens".to_owned()),
-        };
-        return vec![interrupted(request, completion, None, error)];
-    }
-    if !is_whole {
-        let error = completion.error.clone().unwrap_or_else(|| CompletionError {
-            kind: ErrorKind::Transient,
-            message: "the stream ended without a terminal signal".to_owned(),
-            hint: None,
-        });
-        return vec![interrupted(request, completion, message, error)];
-    }
-    let proposed = message
-        .iter()
-        .flat_map(|message| proposals(message, state))
-        .collect::<Vec<_>>();
-    let finished = Event::GenerationFinished {
-        request: request.clone(),
-        message,
-        stop: completion.stop,
-        usage: completion.usage,
-        cost: completion.cost,
-        model: completion.model.clone(),
-        attempts: completion.attempts,
-    };
-    [finished].into_iter().chain(proposed).collect()
-}
-
-fn interrupted(
-    request: &RequestId,
-    completion: &Completion,
-    partial: Option<Message>,
-    error: CompletionError,
-) -> Event {
-    Event::GenerationInterrupted {
-        request: request.clone(),
-        partial,
-        error,
-        usage: completion.usage,
-        cost: completion.cost,
-        attempts: completion.attempts,
-    }
-}
-
-/// The answer as a message. Of a cut answer only the visible text is kept: a call that did not come whole must not run, and
-/// reasoning without its signature cannot be sent again.
-fn assistant(
-    state: &State,
-    request: &RequestId,
-    completion: &Completion,
-    is_whole: bool,
-    at_ms: u64,
-) -> Option<Message> {
-    let mut calls = 0;
-    let content: Vec<Content> = completion
-        .parts
-        .iter()
-        .filter_map(|part| match part {
-            Part::Text { text } if text.is_empty() => None,
-            Part::Text { text } => Some(Content::Text { text: text.clone() }),
-            Part::Thinking { text, signature } => is_whole.then(|| Content::Thinking {
-                text: text.clone(),
-                signature: signature.clone(),
-            }),
-            Part::Call { name, arguments } => is_whole.then(|| {
-                calls += 1;
-                Content::Call(WireCall {
-                    call: CallId::of(request, calls - 1, at_ms),
-                    name: name.clone(),
-                    arguments: arguments.clone(),
-                })
-            }),
-        })
-        .collect();
-    let says_something = content
-        .iter()
-        .any(|part| !matches!(part, Content::Thinking { .. }));
-    says_something.then(|| Message::Assistant {
-        id: MessageId::of_commit(&state.session, state.drafting(), state.transcript.len()),
-        content,
-        partial: !is_whole,
-    })
-}
-
-fn proposals(message: &Message, state: &State) -> Vec<Event> {
-    let Message::Assistant { content, .. } = message else {
-        return Vec::new();
-    };
-    content
-        .iter()
-        .filter_map(|part| match part {
-            Content::Call(wire) => Some(wire),
-            Content::Text { .. } | Content::Thinking { .. } => None,
-        })
-        .map(|wire| {
-            let meant = call::meaning(wire, state.exposure()).ok();
-            Event::CallProposed {
-                call: wire.call.clone(),
-                function: meant.as_ref().and_then(|meant| meant.function.clone()),
-                digest: meant.as_ref().map(|meant| meant.arguments.digest()),
-            }
-        })
-        .collect()
-}
-
-fn on_lost(state: &State, request: &RequestId) -> Vec<Event> {
-    let Some(turn) = &state.turn else {
-        return Vec::new();
-    };
-    let Some(generation) = turn
-        .generation
-        .as_ref()
-        .filter(|generation| generation.request == *request)
-    else {
-        return Vec::new();
-    };
-    vec![Event::GenerationStarted {
-        request: RequestId::of(&state.session, state.drafting(), generation.attempt + 1),
-        step: turn.step(),
-        reserved: 0,
-    }]
 }
 
 fn on_decided(

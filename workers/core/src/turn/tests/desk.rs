@@ -1,0 +1,415 @@
+//! One turn after another by script: tables of what must follow from what.
+
+use std::collections::BTreeSet;
+
+use teamster_protocol::{
+    Arguments, Class, Digest, Event, Lane, Message, MessageId, SessionId,
+    event::{DropReason, EndReason},
+    function::router::Part,
+    hook::Point,
+    id::Incarnation,
+    input::{Control, Decide, Decision, TurnOptions},
+    limits,
+    message::{ResultKind, StopReason},
+    usage::{Budget, BudgetKind, NanoUsd},
+};
+
+use super::super::{
+    Action, Decided, Draft, Env, Incoming, Input, Outcome, Settings, State, next, settle,
+};
+
+use super::{call_part, completion, function, judgement, message, principal, text_part};
+
+/// A driver that answers by script, for tables.
+struct Desk {
+    draft: Draft,
+    settings: Settings,
+    bound: BTreeSet<Point>,
+    now_ms: u64,
+}
+
+impl Desk {
+    fn new(options: TurnOptions) -> Self {
+        let session = SessionId::parse("s").expect("valid");
+        let mut desk = Self {
+            draft: Draft::new(State::new(session.clone())),
+            settings: Settings::default(),
+            bound: BTreeSet::new(),
+            now_ms: 1_000,
+        };
+        let Input::Message(mut send) = message(&session, "first") else {
+            panic!("a message")
+        };
+        send.options = options;
+        desk.take(&Outcome::Input(Incoming {
+            lane: Lane::In,
+            seq: 1,
+            input: Input::Message(send),
+        }));
+        desk
+    }
+
+    fn take(&mut self, outcome: &Outcome) {
+        self.draft.take(outcome, self.now_ms);
+    }
+
+    /// Settles until something must be done outside.
+    fn action(&mut self) -> Action {
+        for _ in 0..100 {
+            let env = Env {
+                bound: &self.bound,
+                price: None,
+                settings: &self.settings,
+                now_ms: self.now_ms,
+            };
+            let action = next(self.draft.state(), &env);
+            match settle(self.draft.state(), &action, &env) {
+                Some(events) => self.draft.apply(events, self.now_ms),
+                None => return action,
+            }
+        }
+        panic!("the machine does not come to an end");
+    }
+
+    fn generate(&mut self, parts: Vec<Part>, stop: StopReason) -> Action {
+        let Action::Generate(request) = self.action() else {
+            panic!("wants no generation: {:?}", self.action())
+        };
+        self.take(&Outcome::Generated {
+            request,
+            completion: completion(parts, stop),
+        });
+        self.action()
+    }
+
+    /// Runs a read with a fixed result.
+    fn read(&mut self, result: &str) -> Action {
+        let Action::Decide(call) = self.action() else {
+            panic!("nothing to decide: {:?}", self.action())
+        };
+        let decided = Decided::Allow {
+            class: Class::Read,
+            is_repeatable: true,
+            timeout_ms: 1,
+            arguments: None,
+            judgement: None,
+        };
+        self.take(&Outcome::Decided {
+            call,
+            decided,
+            notes: Vec::new(),
+        });
+        let Action::Invoke(calls) = self.action() else {
+            return self.action();
+        };
+        for call in calls {
+            self.take(&Outcome::Finished {
+                call,
+                outcome: ResultKind::Ok,
+                text: result.to_owned(),
+                duration_ms: 1,
+                notes: Vec::new(),
+            });
+        }
+        self.action()
+    }
+
+    fn reason(&self) -> Option<EndReason> {
+        self.draft
+            .state()
+            .last
+            .as_ref()
+            .map(|last| last.reason.clone())
+    }
+}
+
+/// LOOP-2: equal calls with equal results end the turn, after a warning.
+#[test]
+fn loop_2_the_same_call_with_the_same_result_ends_for_want_of_progress() {
+    let mut desk = Desk::new(TurnOptions::default());
+    for _ in 0..limits::REPEATS_MAX {
+        desk.generate(vec![call_part("t__list", "{}")], StopReason::Call);
+        desk.read("0 items");
+    }
+    assert_eq!(desk.reason(), Some(EndReason::NoProgress));
+    let notices = desk
+        .draft
+        .state()
+        .transcript
+        .iter()
+        .filter(|message| matches!(message, Message::Notice { .. }))
+        .count();
+    assert_eq!(notices, 1);
+}
+
+/// SEC-36, SEC-37: a bound on calls stops the next call, not the turn after it.
+#[test]
+fn sec_36_a_bound_met_between_two_calls_keeps_the_second_from_running() {
+    let budget = Budget {
+        calls: Some(2),
+        ..Budget::default()
+    };
+    let mut desk = Desk::new(TurnOptions {
+        budget,
+        ..TurnOptions::default()
+    });
+    let parts = (0..5)
+        .map(|index| call_part("t__read", &format!("{{\"i\":{index}}}")))
+        .collect();
+    desk.generate(parts, StopReason::Call);
+    for _ in 0..4 {
+        let Action::Decide(call) = desk.action() else {
+            panic!("five calls")
+        };
+        let decided = Decided::Allow {
+            class: Class::Read,
+            is_repeatable: true,
+            timeout_ms: 1,
+            arguments: None,
+            judgement: None,
+        };
+        desk.take(&Outcome::Decided {
+            call,
+            decided,
+            notes: Vec::new(),
+        });
+    }
+    desk.read("x");
+    assert_eq!(
+        desk.reason(),
+        Some(EndReason::Budget {
+            which: BudgetKind::Calls
+        })
+    );
+    let cancelled = desk
+        .draft
+        .state()
+        .transcript
+        .iter()
+        .filter(|message| {
+            matches!(
+                message,
+                Message::FunctionResult {
+                    outcome: ResultKind::Cancelled,
+                    ..
+                }
+            )
+        })
+        .count();
+    assert_eq!(cancelled, 3);
+}
+
+#[test]
+fn each_bound_ends_the_turn_with_its_name() {
+    let check = |budget: Budget, want: BudgetKind| {
+        let mut desk = Desk::new(TurnOptions {
+            budget,
+            ..TurnOptions::default()
+        });
+        for index in 0..20 {
+            desk.now_ms += 1_000;
+            let Action::Generate(_) = desk.action() else {
+                break;
+            };
+            desk.generate(
+                vec![call_part("t__read", &format!("{{\"i\":{index}}}"))],
+                StopReason::Call,
+            );
+            desk.read(&index.to_string());
+        }
+        assert_eq!(desk.reason(), Some(EndReason::Budget { which: want }));
+    };
+    check(
+        Budget {
+            steps: Some(3),
+            ..Budget::default()
+        },
+        BudgetKind::Steps,
+    );
+    check(
+        Budget {
+            tokens: Some(9_000),
+            ..Budget::default()
+        },
+        BudgetKind::Tokens,
+    );
+    check(
+        Budget {
+            cost: Some(NanoUsd(20)),
+            ..Budget::default()
+        },
+        BudgetKind::Cost,
+    );
+    check(
+        Budget {
+            wall_ms: Some(4_000),
+            ..Budget::default()
+        },
+        BudgetKind::Wall,
+    );
+    check(Budget::default(), BudgetKind::Steps);
+}
+
+/// STREAM-2: a cut stream is resumed within its bound, then fails the turn by name; what was visible is kept.
+#[test]
+fn stream_2_a_cut_stream_is_resumed_once_and_then_fails() {
+    let mut desk = Desk::new(TurnOptions::default());
+    let action = desk.generate(vec![text_part("half")], StopReason::Incomplete);
+    assert!(matches!(action, Action::Generate(_)), "{action:?}");
+    let action = desk.generate(vec![text_part("other half")], StopReason::Incomplete);
+    assert_eq!(action, Action::Idle);
+    assert!(
+        matches!(desk.reason(), Some(EndReason::Failed { code, .. }) if code == "model.transient")
+    );
+    let partials = desk
+        .draft
+        .state()
+        .transcript
+        .iter()
+        .filter(|message| matches!(message, Message::Assistant { partial: true, .. }))
+        .count();
+    assert_eq!(partials, 2);
+}
+
+/// STREAM-5: a call that was cut at the output limit does not run; its siblings do.
+#[test]
+fn stream_5_a_call_cut_at_the_limit_is_refused_and_its_siblings_are_judged() {
+    let mut desk = Desk::new(TurnOptions::default());
+    desk.generate(
+        vec![call_part("t__read", "{}"), call_part("t__write", "{}")],
+        StopReason::Length,
+    );
+    let calls = &desk.draft.state().turn.as_ref().expect("runs").calls;
+    assert!(calls[0].meant.is_ok());
+    assert!(calls[1].meant.is_err());
+}
+
+/// A message at the moment of finalisation joins the turn: it does not end behind the model's back.
+#[test]
+fn conc_2_a_turn_does_not_end_while_a_message_is_unseen() {
+    let mut desk = Desk::new(TurnOptions::default());
+    let Action::Generate(request) = desk.action() else {
+        panic!("a generation")
+    };
+    desk.take(&Outcome::Generated {
+        request,
+        completion: completion(vec![text_part("bye")], StopReason::End),
+    });
+    let session = desk.draft.state().session.clone();
+    desk.take(&Outcome::Input(Incoming {
+        lane: Lane::In,
+        seq: 2,
+        input: message(&session, "wait"),
+    }));
+    assert!(matches!(desk.action(), Action::Generate(_)));
+    assert_eq!(desk.draft.state().turns, 1);
+}
+
+/// SEC-29, SEC-30: the first decision counts, a second one and one about other bytes do not.
+#[test]
+fn sec_30_the_first_decision_wins_and_a_stale_digest_is_refused() {
+    let mut desk = Desk::new(TurnOptions::default());
+    desk.generate(vec![call_part("t__ask", "{\"a\":1}")], StopReason::Call);
+    let Action::Decide(call) = desk.action() else {
+        panic!("a decision")
+    };
+    let arguments = Arguments::parse("{\"a\":1}").expect("valid");
+    let decided = Decided::Hold {
+        function: function("t::ask"),
+        arguments: arguments.clone(),
+        judgement: judgement(),
+        holder: function("approval::gate"),
+        rest: Vec::new(),
+    };
+    desk.take(&Outcome::Decided {
+        call: call.clone(),
+        decided,
+        notes: Vec::new(),
+    });
+    assert!(matches!(desk.action(), Action::Await { .. }));
+    let approval = desk
+        .draft
+        .state()
+        .held()
+        .next()
+        .expect("held")
+        .1
+        .approval
+        .clone();
+    let session = desk.draft.state().session.clone();
+    let mut seq = 0;
+    let mut decide = |desk: &mut Desk, digest: Digest, decision: Decision| {
+        seq += 1;
+        let control = Control::Decide(Decide {
+            id: MessageId::of_input(&session, "decide", &seq.to_string()),
+            approval: approval.clone(),
+            by: principal(),
+            channel: "cli".to_owned(),
+            digest,
+            decision,
+        });
+        let incoming = Incoming {
+            lane: Lane::Ctl,
+            seq,
+            input: Input::Control(control),
+        };
+        super::super::on(
+            desk.draft.state(),
+            &Outcome::Input(incoming.clone()),
+            desk.now_ms,
+        )
+        .iter()
+        .find_map(|event| match event {
+            Event::InputDropped { why, .. } => Some(why.clone()),
+            _ => None,
+        })
+        .map_or_else(
+            || {
+                desk.take(&Outcome::Input(incoming));
+                None
+            },
+            Some,
+        )
+    };
+    assert_eq!(
+        decide(&mut desk, Digest::of("other"), Decision::Approve),
+        Some(DropReason::StaleDigest)
+    );
+    assert_eq!(
+        decide(
+            &mut desk,
+            arguments.digest(),
+            Decision::Deny { reason: None }
+        ),
+        None
+    );
+    assert_eq!(
+        decide(&mut desk, arguments.digest(), Decision::Approve),
+        Some(DropReason::NotPending)
+    );
+    assert!(matches!(desk.action(), Action::Generate(_)));
+    assert_eq!(
+        desk.draft.state().call(&call).map(|call| &call.state),
+        None,
+        "the next generation began"
+    );
+}
+
+/// SEC-38: a turn that is taken over again and again is given up.
+#[test]
+fn sec_38_a_turn_that_kills_its_owners_is_poisoned() {
+    let mut desk = Desk::new(TurnOptions::default());
+    desk.action();
+    let from = Incarnation::parse("dead").expect("valid");
+    for attempt in 1..=limits::ATTEMPTS_MAX + 1 {
+        desk.draft.apply(
+            vec![Event::TookOver {
+                from: from.clone(),
+                attempt,
+            }],
+            desk.now_ms,
+        );
+    }
+    assert_eq!(desk.action(), Action::Idle);
+    assert_eq!(desk.reason(), Some(EndReason::Poisoned));
+}
