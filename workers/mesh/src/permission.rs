@@ -1,0 +1,317 @@
+//! Who may publish and subscribe to what on the embedded server: data, made from one table of users.
+//!
+//! A role's rights are the least that its part of the protocol needs. What the lists cannot express is kept out by leaving a
+//! right away: the server publishes answers to `JetStream` requests to whatever reply subject the request names, without
+//! asking whether the requester may publish there. So a worker that chooses what a stream holds (the router's generations,
+//! every worker's registration) gets no right by which the server would send that content on verbatim (`DIRECT.GET`,
+//! `CONSUMER.*`); it reads through `STREAM.MSG.GET`, whose answer is a wrapped form that no reader takes for an input.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use teamster_protocol::{input::ControlKind, limits};
+
+/// The user that reads the server's own settings, in an account of its own.
+pub const SYSTEM: &str = "system";
+/// The user that creates streams, buckets and consumers at start, and does nothing else.
+pub const TOPOLOGY: &str = "topology";
+/// The user of the person who owns the mesh.
+pub const OPERATOR: &str = "operator";
+/// Who acts through the operator's credentials: the token of `op.<principal>.…`.
+pub const OWNER: &str = "owner";
+
+/// The bucket of the registry, as a stream.
+const REGISTRY: &str = "KV_registry";
+/// What an inbox begins with; a user's name follows.
+const INBOX: &str = "_INBOX";
+
+/// A user of the mesh's account.
+struct Role {
+    /// Its name, which names its credentials, its inbox and its registration.
+    name: &'static str,
+    /// The function namespaces that it alone serves.
+    namespaces: &'static [&'static str],
+    /// For how long it may answer a request.
+    answers_within: Duration,
+    /// What it may do besides serving and registering.
+    grant: fn(&mut Permissions),
+}
+
+/// Every user of the mesh's account. A new worker is one line more.
+const ROLES: [Role; 6] = [
+    worker("harness", &["harness", "engine"], SHORT, harness),
+    worker("router", &["router"], limits::GENERATION_MAX, router),
+    worker(
+        "approval-gate",
+        &["approval", "approval-gate"],
+        SHORT,
+        approval_gate,
+    ),
+    worker(
+        "sandbox",
+        &["sandbox", "fs"],
+        limits::CALL_TIMEOUT_MAX,
+        nothing,
+    ),
+    worker(OPERATOR, &[], Duration::ZERO, operator),
+    worker(TOPOLOGY, &[], Duration::ZERO, topology),
+];
+
+/// How long workers take whose functions only look and write down.
+const SHORT: Duration = Duration::from_mins(5);
+
+const fn worker(
+    name: &'static str,
+    namespaces: &'static [&'static str],
+    answers_within: Duration,
+    grant: fn(&mut Permissions),
+) -> Role {
+    Role {
+        name,
+        namespaces,
+        answers_within,
+        grant,
+    }
+}
+
+/// What one user may do: subjects, `*` and `>` as in NATS.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Permissions {
+    /// Subjects that it may publish to.
+    pub publish: BTreeSet<String>,
+    /// Subjects that it may subscribe to.
+    pub subscribe: BTreeSet<String>,
+    /// How many answers it may send to a request that it was sent, and for how long; `None`: none.
+    pub answers: Option<(u64, Duration)>,
+}
+
+/// The names of all users of the mesh's account.
+pub fn users() -> impl Iterator<Item = &'static str> {
+    ROLES.iter().map(|role| role.name)
+}
+
+/// The worker that alone serves a function namespace.
+pub fn owner_of(namespace: &str) -> Option<&'static str> {
+    ROLES
+        .iter()
+        .find(|role| role.namespaces.contains(&namespace))
+        .map(|role| role.name)
+}
+
+/// What a user of the mesh's account may do; `None` for a name that is no user.
+pub fn of(user: &str) -> Option<Permissions> {
+    let role = ROLES.iter().find(|role| role.name == user)?;
+    let mut rights = Permissions::default();
+    rights.subscribe([format!("{INBOX}.{user}.>")]);
+    if !role.namespaces.is_empty() {
+        rights.serve(role);
+    }
+    (role.grant)(&mut rights);
+    Some(rights)
+}
+
+fn nothing(_: &mut Permissions) {}
+
+/// Alone: commits, snapshots, timers, results, kicks, and the acknowledging of doorbells.
+fn harness(rights: &mut Permissions) {
+    rights.publish([
+        "log.*.*",
+        "snap.*.*",
+        "turn.in.*.*",
+        "turn.kick.*.*",
+        "turn.tmr.*.*.*",
+    ]);
+    rights.control([ControlKind::Stop, ControlKind::Result, ControlKind::Timer]);
+    rights.publish(["own.>", "fn.>", "call.>", "gen.run.>"]);
+    rights.subscribe(["own.>"]);
+    for stream in ["TURNS", "CONTROL"] {
+        rights.look(stream);
+        rights.remove(stream);
+        rights.publish([
+            format!("$JS.API.CONSUMER.CREATE.{stream}.bell"),
+            format!("$JS.API.CONSUMER.CREATE.{stream}.bell.>"),
+            format!("$JS.API.CONSUMER.DURABLE.CREATE.{stream}.bell"),
+            format!("$JS.API.CONSUMER.INFO.{stream}.bell"),
+            format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.bell"),
+            format!("$JS.ACK.{stream}.bell.>"),
+        ]);
+    }
+    rights.read_logs();
+    rights.read("SNAP");
+    rights.look("GENERATIONS");
+    rights.remove("GENERATIONS");
+    rights.read(REGISTRY);
+}
+
+/// Keeps completions and publishes deltas. It writes what GENERATIONS holds, so it reads it in the wrapped form only.
+fn router(rights: &mut Permissions) {
+    rights.publish(["gen.>", "live.*"]);
+    rights.subscribe(["gen.run.>"]);
+    rights.look("GENERATIONS");
+}
+
+/// Alone: decisions. Folds open requests from the log.
+fn approval_gate(rights: &mut Permissions) {
+    rights.control([ControlKind::Decide]);
+    rights.read_logs();
+    rights.read(REGISTRY);
+}
+
+/// A person: calls, sends, stops, reads; never writes a log or a decision past the workers.
+fn operator(rights: &mut Permissions) {
+    rights.publish([format!("op.{OWNER}.>")]);
+    rights.publish(["fn.>", "call.>", "gen.run.>", "turn.in.*.*", "$SRV.>"]);
+    rights.control([ControlKind::Stop]);
+    rights.subscribe(["own.beat.>", "live.>"]);
+    rights.publish([
+        "$JS.API.INFO",
+        "$JS.API.STREAM.NAMES",
+        "$JS.API.STREAM.LIST",
+        "$JS.API.CONSUMER.NAMES.*",
+        "$JS.API.CONSUMER.LIST.*",
+    ]);
+    for stream in ["TURNS", "CONTROL"] {
+        rights.look(stream);
+        rights.publish([format!("$JS.API.CONSUMER.INFO.{stream}.bell")]);
+    }
+    rights.read_logs();
+    for stream in ["SNAP", "LIVE", REGISTRY] {
+        rights.read(stream);
+    }
+    rights.publish(["$KV.registry.hooks.*"]);
+}
+
+/// Creates and checks what the others use.
+fn topology(rights: &mut Permissions) {
+    rights.publish([
+        "$JS.API.INFO",
+        "$JS.API.STREAM.NAMES",
+        "$JS.API.STREAM.LIST",
+        "$JS.API.STREAM.INFO.*",
+        "$JS.API.STREAM.CREATE.*",
+        "$JS.API.STREAM.UPDATE.*",
+    ]);
+    for stream in ["TURNS", "CONTROL"] {
+        rights.publish([
+            format!("$JS.API.CONSUMER.CREATE.{stream}.bell"),
+            format!("$JS.API.CONSUMER.CREATE.{stream}.bell.>"),
+            format!("$JS.API.CONSUMER.DURABLE.CREATE.{stream}.bell"),
+            format!("$JS.API.CONSUMER.INFO.{stream}.bell"),
+        ]);
+    }
+}
+
+impl Permissions {
+    fn publish<S: Into<String>>(&mut self, subjects: impl IntoIterator<Item = S>) {
+        self.publish.extend(subjects.into_iter().map(Into::into));
+    }
+
+    fn subscribe<S: Into<String>>(&mut self, subjects: impl IntoIterator<Item = S>) {
+        self.subscribe.extend(subjects.into_iter().map(Into::into));
+    }
+
+    /// Serving: the own namespaces, the discovery of services, the own registration.
+    fn serve(&mut self, role: &Role) {
+        let name = role.name;
+        for namespace in role.namespaces {
+            self.subscribe([
+                format!("fn.{namespace}.>"),
+                format!("op.*.{namespace}.>"),
+                format!("call.{namespace}.*"),
+            ]);
+        }
+        for verb in ["PING", "INFO", "STATS"] {
+            self.subscribe([
+                format!("$SRV.{verb}"),
+                format!("$SRV.{verb}.{name}"),
+                format!("$SRV.{verb}.{name}.*"),
+            ]);
+        }
+        self.publish([
+            format!("$KV.registry.worker.{name}.*"),
+            format!("$KV.registry.hooks.{name}"),
+            format!("$JS.API.STREAM.INFO.{REGISTRY}"),
+        ]);
+        // A sign of life each second, and room for the answer and for repetitions of it.
+        let lives = role.answers_within.as_secs() / limits::CALL_PROGRESS_EVERY.as_secs().max(1);
+        self.answers = Some((lives + 64, role.answers_within + Duration::from_mins(1)));
+    }
+
+    /// Storing control inputs of these kinds.
+    fn control(&mut self, kinds: impl IntoIterator<Item = ControlKind>) {
+        self.publish(
+            kinds
+                .into_iter()
+                .map(|kind| format!("turn.ctl.*.*.{}", kind.as_str())),
+        );
+    }
+
+    /// Reading single messages of a stream.
+    fn look(&mut self, stream: &str) {
+        self.publish([
+            format!("$JS.API.STREAM.INFO.{stream}"),
+            format!("$JS.API.STREAM.MSG.GET.{stream}"),
+        ]);
+    }
+
+    /// Reading a stream, also through consumers that live as long as their reader.
+    fn read(&mut self, stream: &str) {
+        self.look(stream);
+        self.publish([
+            format!("$JS.API.CONSUMER.CREATE.{stream}"),
+            format!("$JS.API.CONSUMER.CREATE.{stream}.>"),
+            format!("$JS.API.CONSUMER.INFO.{stream}.*"),
+            format!("$JS.API.CONSUMER.DELETE.{stream}.*"),
+            format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.*"),
+            format!("$JS.FC.{stream}.>"),
+        ]);
+    }
+
+    /// Reading all sessions' logs, many commits a request.
+    fn read_logs(&mut self) {
+        for k in 0..limits::LOG_STREAMS {
+            let stream = format!("LOG_{k}");
+            self.read(&stream);
+            self.publish([
+                format!("$JS.API.DIRECT.GET.{stream}"),
+                format!("$JS.API.DIRECT.GET.{stream}.>"),
+            ]);
+        }
+    }
+
+    /// Removing messages that are dealt with.
+    fn remove(&mut self, stream: &str) {
+        self.publish([
+            format!("$JS.API.STREAM.MSG.DELETE.{stream}"),
+            format!("$JS.API.STREAM.PURGE.{stream}"),
+        ]);
+    }
+
+    /// Whether publishing to a literal subject is among the rights.
+    pub fn may_publish(&self, subject: &str) -> bool {
+        self.publish.iter().any(|pattern| matches(pattern, subject))
+    }
+
+    /// Whether subscribing to a subject or pattern is among the rights: all that it matches must be allowed.
+    pub fn may_subscribe(&self, subject: &str) -> bool {
+        self.subscribe
+            .iter()
+            .any(|pattern| matches(pattern, subject))
+    }
+}
+
+/// Whether a pattern covers a subject, which may be a narrower pattern.
+fn matches(pattern: &str, subject: &str) -> bool {
+    let mut subject = subject.split('.');
+    let mut pattern = pattern.split('.');
+    loop {
+        match (pattern.next(), subject.next()) {
+            (None, None) | (Some(">"), Some(_)) => return true,
+            (Some("*"), Some(token)) if token != ">" => {}
+            (Some(wanted), Some(token)) if wanted == token => {}
+            _ => return false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
