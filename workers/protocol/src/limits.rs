@@ -20,12 +20,14 @@ pub const COMMIT_BYTES_MAX: usize = 512 * 1024;
 pub const MESSAGE_BYTES_MAX: usize = 128 * 1024;
 /// Bytes of what a model may say in one generation, calls included. More is cut as `length`.
 pub const COMPLETION_BYTES_MAX: usize = 256 * 1024;
+/// Bytes of drafted user messages after which the rest stays in its queue until the next commit.
+pub const DRAIN_BYTES_MAX: usize = 64 * 1024;
 /// Calls that one assistant message may hold; further ones are refused.
 pub const CALLS_PER_MESSAGE_MAX: usize = 32;
 /// Bytes of one function result as the model and the log see it; a longer one is cut with a marker.
 pub const RESULT_BYTES_MAX: usize = 32 * 1024;
 /// Reads of one batch that run at the same time; also bounds what their outcomes add to one commit.
-pub const READS_AT_ONCE_MAX: usize = 8;
+pub const READS_AT_ONCE_MAX: usize = 4;
 /// Bytes of one request or reply between workers. The embedded server's `max_payload`.
 pub const PAYLOAD_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Bytes of history that a loop without a context worker sends to a model; older turns are left out beyond it.
@@ -92,8 +94,14 @@ pub const CALL_MEMORY_MAX: usize = 10_000;
 pub const GENERATION_MEMORY_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// The longest generation.
 pub const GENERATION_MAX: Duration = Duration::from_secs(320);
+/// Bytes of outcomes that a worker remembers; the oldest go first.
+pub const CALL_MEMORY_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// How long a function may take to end after its call was cancelled or its time is over; then it is given up.
+pub const CALL_CANCEL_GRACE: Duration = Duration::from_secs(2);
 /// Deadline of a hook whose binding states none.
 pub const HOOK_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long all hooks of one point may take together.
+pub const HOOK_CHAIN: Duration = Duration::from_secs(15);
 /// Hooks that may be bound to one point.
 pub const HOOKS_PER_POINT_MAX: usize = 16;
 /// How long an approval may wait when the policy states nothing.

@@ -1,4 +1,4 @@
-//! `approval::list`, `approval::get`, `approval::resolve`, `approval::history`: operators only.
+//! `approval::list`, `approval::get`, `approval::resolve`, `approval::history`, `approval::explain`: operators only.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -148,4 +148,25 @@ pub struct HistoryRequest {
 pub struct HistoryReply {
     /// Newest first.
     pub entries: Vec<GetReply>,
+}
+
+/// Asks how a call would be judged now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExplainRequest {
+    /// The function.
+    pub function: FunctionId,
+    /// The exact argument bytes.
+    pub arguments: Arguments,
+    /// The workspace that paths are judged against, absolute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<String>,
+}
+
+/// How a call would be judged now: by the code and the policy that enforce.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExplainReply {
+    /// The judgement.
+    pub judgement: Judgement,
 }

@@ -1,0 +1,167 @@
+//! What one session's log says about its requests for a person's decision: a fold, and nothing else.
+
+use std::collections::BTreeMap;
+
+use teamster_protocol::{
+    ApprovalId, Commit, Event, SessionId, TurnId,
+    function::approval::{GetReply, Pending, Resolution},
+};
+
+/// The requests of one session and what became of them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Ledger {
+    workspace: Option<String>,
+    turn: Option<TurnId>,
+    entries: BTreeMap<ApprovalId, GetReply>,
+}
+
+impl Ledger {
+    /// Takes in the session's next commit.
+    pub(crate) fn apply(&mut self, session: &SessionId, commit: &Commit) {
+        for event in &commit.events {
+            self.take(session, commit.at_ms, event);
+        }
+    }
+
+    fn take(&mut self, session: &SessionId, at_ms: u64, event: &Event) {
+        match event {
+            Event::SessionCreated { workspace, .. } => self.workspace.clone_from(workspace),
+            Event::TurnStarted { turn, .. } => self.turn = Some(turn.clone()),
+            Event::ApprovalRequested {
+                approval,
+                call,
+                function,
+                arguments,
+                judgement,
+                expires_at_ms,
+                ..
+            } => {
+                // A request outside of a turn cannot be; a log that has one is left to its session to refuse.
+                let Some(turn_id) = self.turn.clone() else {
+                    return;
+                };
+                let request = Pending {
+                    approval_id: approval.clone(),
+                    session_id: session.clone(),
+                    turn_id,
+                    call_id: call.clone(),
+                    function: function.clone(),
+                    digest: arguments.digest(),
+                    arguments_bytes: arguments.as_str().len() as u64,
+                    arguments: arguments.clone(),
+                    judgement: judgement.clone(),
+                    requested_at_ms: at_ms,
+                    expires_at_ms: *expires_at_ms,
+                };
+                self.entries.entry(approval.clone()).or_insert(GetReply {
+                    request,
+                    resolution: None,
+                });
+            }
+            Event::ApprovalResolved {
+                approval,
+                by,
+                channel,
+                decision,
+                ..
+            } => self.resolve(
+                approval,
+                Resolution::Decided {
+                    by: by.clone(),
+                    channel: channel.clone(),
+                    decision: decision.clone(),
+                    at_ms,
+                    outcome: None,
+                },
+            ),
+            Event::ApprovalExpired {
+                approval,
+                withdrawn,
+                ..
+            } => self.resolve(
+                approval,
+                if *withdrawn {
+                    Resolution::Withdrawn { at_ms }
+                } else {
+                    Resolution::Expired { at_ms }
+                },
+            ),
+            Event::CallFinished { call, outcome, .. }
+            | Event::CallRefused { call, outcome, .. } => {
+                for entry in self.entries.values_mut() {
+                    if let Some(Resolution::Decided { outcome: known, .. }) = &mut entry.resolution
+                        && entry.request.call_id == *call
+                    {
+                        *known = Some(*outcome);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The first resolution is the one that counts.
+    fn resolve(&mut self, approval: &ApprovalId, resolution: Resolution) {
+        if let Some(entry) = self.entries.get_mut(approval)
+            && entry.resolution.is_none()
+        {
+            entry.resolution = Some(resolution);
+        }
+    }
+
+    /// All requests, in the order of their ids, which is that of their times.
+    pub(crate) fn entries(&self) -> impl DoubleEndedIterator<Item = &GetReply> {
+        self.entries.values()
+    }
+
+    /// One request.
+    pub(crate) fn get(&self, approval: &ApprovalId) -> Option<&GetReply> {
+        self.entries.get(approval)
+    }
+
+    /// The requests that wait.
+    pub(crate) fn open(&self) -> impl Iterator<Item = &Pending> {
+        self.entries
+            .values()
+            .filter(|entry| entry.resolution.is_none())
+            .map(|entry| &entry.request)
+    }
+
+    /// The session's workspace.
+    pub(crate) fn workspace(&self) -> Option<&str> {
+        self.workspace.as_deref()
+    }
+
+    /// Bytes of arguments that it holds.
+    pub(crate) fn bytes(&self) -> usize {
+        self.entries
+            .values()
+            .map(|entry| entry.request.arguments.as_str().len())
+            .sum()
+    }
+
+    /// Forgets all but the newest `kept` requests that are no longer open.
+    pub(crate) fn forget_resolved(&mut self, kept: usize) {
+        let resolved: Vec<ApprovalId> = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| entry.resolution.is_some())
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in resolved.iter().rev().skip(kept) {
+            self.entries.remove(id);
+        }
+    }
+}
+
+/// When a request was resolved, in milliseconds since 1970.
+pub(crate) fn resolved_at_ms(resolution: &Resolution) -> u64 {
+    match resolution {
+        Resolution::Decided { at_ms, .. }
+        | Resolution::Expired { at_ms }
+        | Resolution::Withdrawn { at_ms } => *at_ms,
+    }
+}
+
+#[cfg(test)]
+mod tests;

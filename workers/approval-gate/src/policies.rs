@@ -1,0 +1,248 @@
+//! The policy in force: read from its file, read again when that changes, kept when the change is bad.
+//!
+//! A change that tightens reaches a running turn at its next call; a change that loosens reaches the turns that begin after
+//! it. So the gate remembers which policy a turn met first and judges by the stricter of that and the current one. What it
+//! remembers is lost with the process; then the current policy alone counts.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    io::Read as _,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::SystemTime,
+};
+
+use arc_swap::ArcSwap;
+use teamster_core::policy::{self, Policy};
+use teamster_protocol::{Arguments, Contract, TurnId, limits, policy::Judgement};
+use tokio_util::sync::CancellationToken;
+
+use crate::Error;
+
+/// The policy in force and those that running turns began with.
+pub(crate) struct Policies {
+    file: Option<PathBuf>,
+    current: ArcSwap<Policy>,
+    pins: Mutex<Pins>,
+}
+
+#[derive(Default)]
+struct Pins {
+    by_turn: HashMap<TurnId, Arc<Policy>>,
+    order: VecDeque<TurnId>,
+}
+
+impl Policies {
+    /// Reads the policy.
+    pub(crate) fn load(file: Option<PathBuf>) -> Result<Self, Error> {
+        let policy = match &file {
+            Some(path) => read(path)?,
+            None => Policy::compiled_in().map_err(Error::CompiledIn)?,
+        };
+        Ok(Self {
+            file,
+            current: ArcSwap::from_pointee(policy),
+            pins: Mutex::default(),
+        })
+    }
+
+    /// Judges by the current policy.
+    pub(crate) fn judge(
+        &self,
+        contract: &Contract,
+        arguments: &Arguments,
+        workspace: Option<&str>,
+    ) -> Judgement {
+        policy::judge(&self.current.load(), contract, arguments, workspace)
+    }
+
+    /// Judges a call of a turn by the stricter of the current policy and the one that the turn met first.
+    pub(crate) fn judge_in(
+        &self,
+        turn: &TurnId,
+        contract: &Contract,
+        arguments: &Arguments,
+        workspace: Option<&str>,
+    ) -> Judgement {
+        let now = self.judge(contract, arguments, workspace);
+        let first = self.pin(turn);
+        if first.digest() == now.policy {
+            return now;
+        }
+        policy::stricter(policy::judge(&first, contract, arguments, workspace), now)
+    }
+
+    fn pin(&self, turn: &TurnId) -> Arc<Policy> {
+        let mut pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(policy) = pins.by_turn.get(turn) {
+            return Arc::clone(policy);
+        }
+        if pins.order.len() >= limits::POLICY_PINS_MAX
+            && let Some(oldest) = pins.order.pop_front()
+        {
+            pins.by_turn.remove(&oldest);
+        }
+        let policy = self.current.load_full();
+        pins.order.push_back(turn.clone());
+        pins.by_turn.insert(turn.clone(), Arc::clone(&policy));
+        policy
+    }
+
+    /// Reads the file again whenever it changes, until cancelled. A revision that cannot be used is reported once and
+    /// changes nothing.
+    pub(crate) async fn watch(&self, cancel: &CancellationToken) {
+        let Some(path) = &self.file else {
+            return cancel.cancelled().await;
+        };
+        // Nothing is known of what was read at the start, so the first look reads once more.
+        let mut seen = None;
+        loop {
+            let now = stamp(path).await;
+            if seen.as_ref() != Some(&now) {
+                self.reload(path).await;
+                seen = Some(now);
+            }
+            tokio::select! {
+                () = cancel.cancelled() => return,
+                () = tokio::time::sleep(limits::POLICY_POLL_EVERY) => {}
+            }
+        }
+    }
+
+    async fn reload(&self, path: &std::path::Path) {
+        let owned = path.to_owned();
+        let policy = match tokio::task::spawn_blocking(move || read(&owned)).await {
+            Ok(Ok(policy)) => policy,
+            Ok(Err(error)) => {
+                tracing::error!(
+                    error = %teamster_telemetry::chain(&error),
+                    "the changed policy cannot be used; the last good one stays in force"
+                );
+                return;
+            }
+            Err(error) => {
+                tracing::error!(%error, "the policy could not be read again; the last good one stays in force");
+                return;
+            }
+        };
+        if policy.digest() != self.current.load().digest() {
+            tracing::info!(policy = %policy.digest().short(), "the policy has changed");
+            self.current.store(Arc::new(policy));
+        }
+    }
+}
+
+/// When the file was changed last, and its length; `None` while it is not there.
+async fn stamp(path: &std::path::Path) -> Option<(SystemTime, u64)> {
+    let metadata = tokio::fs::metadata(path).await.ok()?;
+    Some((metadata.modified().ok()?, metadata.len()))
+}
+
+fn read(path: &std::path::Path) -> Result<Policy, Error> {
+    let failed = |source| Error::Read {
+        path: path.to_owned(),
+        source,
+    };
+    let file = std::fs::File::open(path).map_err(failed)?;
+    let mut text = String::new();
+    // One byte more than allowed, so that a longer file is seen to be longer.
+    file.take(limits::YAML_BYTES_MAX as u64 + 1)
+        .read_to_string(&mut text)
+        .map_err(failed)?;
+    Policy::layered(&text).map_err(|source| Error::Form {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use teamster_protocol::{
+        FunctionId,
+        contract::{Class, Visibility},
+        policy::Effect,
+    };
+
+    use super::*;
+
+    fn policies(text: &str) -> Policies {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), text).expect("written");
+        Policies::load(Some(file.path().to_owned())).expect("valid policy")
+    }
+
+    fn contract(class: Class) -> Contract {
+        let id = FunctionId::parse("box::run").expect("valid");
+        let mut contract = Contract::new::<(), ()>(id, "Runs.");
+        contract.class = class;
+        contract.visibility = Visibility::Agent;
+        contract
+    }
+
+    /// SEC-22: a change that tightens reaches a running turn, one that loosens does not.
+    #[test]
+    fn sec_22_a_running_turn_takes_the_stricter_policy() {
+        let (old, new) = (
+            TurnId::parse("trn_old").expect("valid"),
+            TurnId::parse("trn_new").expect("valid"),
+        );
+        let policies = policies("{version: 1, defaults: {exec: ask, write: allow}}");
+        let effect = |turn: &TurnId, class| {
+            policies
+                .judge_in(turn, &contract(class), &Arguments::empty(), None)
+                .effect
+        };
+        assert_eq!(
+            (effect(&old, Class::Exec), effect(&old, Class::Write)),
+            (Effect::Ask, Effect::Allow)
+        );
+        let changed = Policy::layered("{version: 1, defaults: {exec: allow, write: deny}}")
+            .expect("valid policy");
+        policies.current.store(Arc::new(changed));
+        assert_eq!(
+            (effect(&old, Class::Exec), effect(&old, Class::Write)),
+            (Effect::Ask, Effect::Deny)
+        );
+        assert_eq!(
+            (effect(&new, Class::Exec), effect(&new, Class::Write)),
+            (Effect::Allow, Effect::Deny)
+        );
+    }
+
+    #[test]
+    fn the_turns_that_are_remembered_are_bounded() {
+        let policies = policies("version: 1");
+        for n in 0..limits::POLICY_PINS_MAX + 10 {
+            policies.pin(&TurnId::parse(format!("trn_{n}")).expect("valid"));
+        }
+        let pins = policies.pins.lock().expect("not poisoned");
+        assert_eq!(
+            (pins.by_turn.len(), pins.order.len()),
+            (limits::POLICY_PINS_MAX, limits::POLICY_PINS_MAX)
+        );
+    }
+
+    #[test]
+    fn a_policy_that_cannot_be_used_is_no_policy() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("policy.yaml");
+        assert!(matches!(
+            Policies::load(Some(path.clone())),
+            Err(Error::Read { .. })
+        ));
+        std::fs::write(&path, "version: 1\nlayer: []\n").expect("written");
+        let Err(error) = Policies::load(Some(path.clone())) else {
+            panic!("a wrong file was taken");
+        };
+        let text = teamster_telemetry::chain(&error);
+        assert!(
+            text.contains("line 2") && text.contains("did you mean `layers`?"),
+            "{text}"
+        );
+        std::fs::write(&path, "x".repeat(limits::YAML_BYTES_MAX + 1)).expect("written");
+        assert!(matches!(
+            Policies::load(Some(path)),
+            Err(Error::Form { .. })
+        ));
+    }
+}
