@@ -3,16 +3,24 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use futures::StreamExt as _;
 use teamster_protocol::{
     Fault, FunctionId, SessionId,
     id::{Incarnation, WorkerName},
     policy::FunctionPolicy,
 };
+use tokio::sync::OnceCell;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
-    Error, generation::Generations, lane::Lanes, live::Live, log::Log, registry::Registry,
-    snap::Snaps,
+    Error, call, dial, generation::Generations, lane::Lanes, live::Live, log::Log, mux::Mux,
+    registry::Registry, snap::Snaps, wire::Wire,
 };
+
+/// How long [`Mesh::connect`] tries to reach a server.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+/// Acknowledgements of publishes that may be outstanding through the client's own context.
+const ACKS_INFLIGHT_MAX: usize = 20_000;
 
 /// How to reach a mesh.
 #[derive(Debug, Clone)]
@@ -29,7 +37,13 @@ pub struct Mesh {
     inner: Arc<Inner>,
 }
 
-struct Inner {}
+struct Inner {
+    wire: Wire,
+    registry: OnceCell<Registry>,
+    /// Ends what runs in the background for this connection.
+    alive: CancellationToken,
+    _end: DropGuard,
+}
 
 /// A call of a function. The body is the argument bytes alone.
 #[derive(Debug, Clone)]
@@ -66,12 +80,19 @@ pub struct Plain {
 }
 
 /// A subscription to plain messages. Dropping it ends it.
-pub struct Subscription {}
+pub struct Subscription {
+    messages: async_nats::Subscriber,
+}
 
 impl Subscription {
-    /// The next message; `None` once the connection is closed for good.
+    /// The next message; `None` once the connection is closed for good. Cancel-safe.
     pub async fn next(&mut self) -> Option<Plain> {
-        todo!()
+        let message = self.messages.next().await?;
+        Some(Plain {
+            subject: message.subject.to_string(),
+            reply: message.reply.map(|reply| reply.to_string()),
+            body: message.payload,
+        })
     }
 }
 
@@ -93,27 +114,74 @@ impl Call {
 }
 
 impl Mesh {
-    /// Connects as `worker` under a fresh incarnation. Reconnects without end afterwards.
+    /// Connects as `worker` under a fresh incarnation, trying for ten seconds. Reconnects without end afterwards.
     pub async fn connect(options: &Connect, worker: WorkerName) -> Result<Self, Error> {
-        let _ = (options, worker);
-        todo!()
+        Self::connect_within(options, worker, CONNECT_PATIENCE).await
+    }
+
+    /// Connects like [`Mesh::connect`], but tries no longer than `patience`; zero means one attempt.
+    pub async fn connect_within(
+        options: &Connect,
+        worker: WorkerName,
+        patience: Duration,
+    ) -> Result<Self, Error> {
+        let text = uuid::Uuid::now_v7().simple().to_string();
+        let incarnation = Incarnation::parse(text).map_err(|error| Error::Malformed {
+            what: "the incarnation".to_owned(),
+            source: Box::new(error),
+        })?;
+        let (client, link) = dial::dial(options, &worker, &incarnation, patience).await?;
+        let mux = Arc::new(Mux::new(format!("_INBOX.{worker}.{incarnation}")));
+        let answers = client
+            .subscribe(mux.subject())
+            .await
+            .map_err(|error| Error::Connect {
+                url: options.url.clone(),
+                source: Box::new(error),
+            })?;
+        let context = async_nats::jetstream::ContextBuilder::new()
+            .timeout(teamster_protocol::limits::BROKER_REQUEST)
+            .max_ack_inflight(ACKS_INFLIGHT_MAX)
+            .build(client.clone());
+        let alive = CancellationToken::new();
+        let (dispatch, end) = (Arc::clone(&mux).run(answers), alive.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = dispatch => {}
+                () = end.cancelled() => {}
+            }
+        });
+        Ok(Self {
+            inner: Arc::new(Inner {
+                wire: Wire {
+                    client,
+                    context,
+                    link,
+                    worker,
+                    incarnation,
+                    mux,
+                },
+                registry: OnceCell::new(),
+                _end: alive.clone().drop_guard(),
+                alive,
+            }),
+        })
     }
 
     /// The worker that this connection belongs to.
     pub fn worker(&self) -> &WorkerName {
-        todo!()
+        &self.inner.wire.worker
     }
 
     /// This life of the worker.
     pub fn incarnation(&self) -> &Incarnation {
-        todo!()
+        &self.inner.wire.incarnation
     }
 
     /// Calls a function and waits for its answer, for as long as the callee shows signs of life and the timeout allows.
     /// Nobody there: the fault `mesh.no_responders`; silence: `mesh.timeout`; the callee went away: `mesh.callee_lost`.
     pub async fn call(&self, call: Call) -> Result<Bytes, Fault> {
-        let _ = call;
-        todo!()
+        call::call(&self.inner.wire, call).await
     }
 
     /// Asks the workers of a call's namespace what became of it: its outcome if it finished (waiting for it while it runs,
@@ -124,26 +192,55 @@ impl Mesh {
         call: &str,
         timeout: Duration,
     ) -> Result<Option<Result<Bytes, Fault>>, Error> {
-        let _ = (function, call, timeout);
-        todo!()
+        let instances = self
+            .inner
+            .registry
+            .get()
+            .map(|registry| registry.catalog().instances(function.namespace()))
+            .filter(|instances| *instances > 0);
+        call::outcome(&self.inner.wire, function, call, timeout, instances).await
     }
 
     /// Tells whoever runs a call to stop; does not wait.
     pub async fn cancel_call(&self, function: &FunctionId, call: &str) {
-        let _ = (function, call);
-        todo!()
+        call::cancel(&self.inner.wire, function, call).await;
     }
 
     /// Publishes a plain message; at most once.
     pub async fn publish(&self, subject: String, body: Bytes) -> Result<(), Error> {
-        let _ = (subject, body);
-        todo!()
+        let action = format!("publishing to {subject}");
+        self.inner
+            .wire
+            .tell(subject, None, body)
+            .await
+            .map_err(|failure| failure.during(action))
+    }
+
+    /// Answers a plain message with a sign of life: who asked with [`Mesh::call`] goes on waiting.
+    pub async fn publish_running(&self, reply: String) -> Result<(), Error> {
+        let action = format!("answering {reply}");
+        let (headers, body) = crate::reply::Reply::Running.write();
+        self.inner
+            .wire
+            .tell(reply, headers, body)
+            .await
+            .map_err(|failure| failure.during(action))
     }
 
     /// Subscribes to plain messages.
     pub async fn subscribe(&self, subject: String) -> Result<Subscription, Error> {
-        let _ = subject;
-        todo!()
+        let action = format!("subscribing to {subject}");
+        let messages = self
+            .inner
+            .wire
+            .client
+            .subscribe(subject)
+            .await
+            .map_err(|error| Error::Request {
+                action,
+                source: Box::new(error),
+            })?;
+        Ok(Subscription { messages })
     }
 
     /// Asks and waits for one answer. Nobody there is [`Error::NoResponders`] at once; silence is [`Error::Timeout`].
@@ -153,42 +250,60 @@ impl Mesh {
         body: Bytes,
         timeout: Duration,
     ) -> Result<Bytes, Error> {
-        let _ = (subject, body, timeout);
-        todo!()
+        let action = format!("asking {subject}");
+        self.inner
+            .wire
+            .ask(subject, None, body, timeout)
+            .await
+            .map(|message| message.payload)
+            .map_err(|failure| failure.during(action))
     }
 
     /// Sends what is buffered; returns when the server has taken it.
     pub async fn flush(&self) -> Result<(), Error> {
-        todo!()
+        self.inner
+            .wire
+            .flush()
+            .await
+            .map_err(|failure| failure.during("sending what is buffered"))
     }
 
     /// The sessions' logs.
     pub fn log(&self) -> Log {
-        todo!()
+        Log::new(self.clone())
     }
 
     /// The sessions' queues.
     pub fn lanes(&self) -> Lanes {
-        todo!()
+        Lanes::new(self.clone())
     }
 
     /// The sessions' snapshots.
     pub fn snaps(&self) -> Snaps {
-        todo!()
+        Snaps::new(self.clone())
     }
 
     /// Finished completions that are not committed yet.
     pub fn generations(&self) -> Generations {
-        todo!()
+        Generations::new(self.clone())
     }
 
     /// Deltas of what is being generated.
     pub fn live(&self) -> Live {
-        todo!()
+        Live::new(self.clone())
     }
 
-    /// Workers, functions and hooks. The first use starts the watch.
+    /// Workers, functions and hooks. The first use starts the watch and waits until everything is read once.
     pub async fn registry(&self) -> Result<Registry, Error> {
-        todo!()
+        let (wire, alive) = (self.inner.wire.clone(), self.inner.alive.clone());
+        self.inner
+            .registry
+            .get_or_try_init(|| Registry::open(wire, alive))
+            .await
+            .cloned()
+    }
+
+    pub(crate) fn wire(&self) -> &Wire {
+        &self.inner.wire
     }
 }

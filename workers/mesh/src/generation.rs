@@ -1,33 +1,65 @@
 //! Finished completions that are not committed yet, by request id.
 
-use teamster_protocol::{RequestId, function::router::Completion};
+use async_nats::HeaderMap;
+use teamster_protocol::{RequestId, function::router::Completion, subject};
 
-use crate::{Error, connection::Mesh};
+use crate::{Error, connection::Mesh, topology::GENERATIONS, wire::Get};
 
 /// The stream GENERATIONS, through one worker's connection.
 #[derive(Clone)]
 pub struct Generations {
-    #[expect(dead_code, reason = "skeleton")]
     mesh: Mesh,
 }
 
 impl Generations {
+    pub(crate) fn new(mesh: Mesh) -> Self {
+        Self { mesh }
+    }
+
     /// Keeps a completion; does not wait for the acknowledgement (losing it costs money, not truth), but everything that
     /// this connection sends afterwards arrives after it.
     pub async fn put(&self, request: &RequestId, completion: &Completion) -> Result<(), Error> {
-        let _ = (request, completion);
-        todo!()
+        let body = serde_json::to_vec(completion).map_err(|error| Error::Malformed {
+            what: format!("the completion of {request}"),
+            source: Box::new(error),
+        })?;
+        self.mesh
+            .wire()
+            .tell(subject::generation(request), None::<HeaderMap>, body.into())
+            .await
+            .map_err(|failure| failure.during(format!("keeping the completion of {request}")))
     }
 
     /// The kept completion.
     pub async fn get(&self, request: &RequestId) -> Result<Option<Completion>, Error> {
-        let _ = request;
-        todo!()
+        let subject = subject::generation(request);
+        let get = Get {
+            last_by_subj: Some(&subject),
+            ..Get::default()
+        };
+        let found = self
+            .mesh
+            .wire()
+            .get(GENERATIONS, &get)
+            .await
+            .map_err(|failure| failure.during(format!("reading the completion of {request}")))?;
+        found
+            .map(|message| {
+                serde_json::from_slice(&message.body).map_err(|error| Error::Malformed {
+                    what: format!("the kept completion of {request}"),
+                    source: Box::new(error),
+                })
+            })
+            .transpose()
     }
 
     /// Drops a committed completion; does not wait.
     pub async fn remove(&self, request: &RequestId) {
-        let _ = request;
-        todo!()
+        let subject = subject::generation(request);
+        let body = serde_json::json!({"filter": subject}).to_string();
+        let purge = format!("$JS.API.STREAM.PURGE.{GENERATIONS}");
+        if let Err(failure) = self.mesh.wire().tell(purge, None, body.into()).await {
+            tracing::debug!(%request, error = %failure, "a committed completion is kept until it is too old");
+        }
     }
 }

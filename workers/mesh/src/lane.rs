@@ -1,9 +1,33 @@
 //! The two queues of a session: TURNS for user messages, CONTROL for control inputs and kicks.
 
-use bytes::Bytes;
-use teamster_protocol::{ApprovalId, Lane, MessageId, SessionId, input::ControlKind};
+use std::{collections::BTreeSet, time::Duration};
 
-use crate::{Error, connection::Mesh};
+use async_nats::{
+    HeaderMap,
+    header::{NATS_MESSAGE_ID, NATS_SCHEDULE, NATS_SCHEDULE_TARGET},
+};
+use bytes::Bytes;
+use teamster_protocol::{
+    ApprovalId, Digest, Lane, MessageId, SessionId,
+    input::ControlKind,
+    limits,
+    subject::{self, Doorbell},
+};
+
+use crate::{
+    Error,
+    connection::Mesh,
+    rfc3339,
+    topology::{CONTROL, TURNS},
+    wire::Get,
+};
+
+/// How often a store whose answer is lost is made.
+const STORE_TRIES: u32 = 4;
+/// Pause before it is made again, times the tries so far.
+const STORE_PAUSE: Duration = Duration::from_millis(50);
+/// Subjects that one listing looks at.
+const SUBJECTS_MAX: usize = 200_000;
 
 /// An input that the broker has stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,11 +52,14 @@ pub struct Queued {
 /// Both lanes, through one worker's connection.
 #[derive(Clone)]
 pub struct Lanes {
-    #[expect(dead_code, reason = "skeleton")]
     mesh: Mesh,
 }
 
 impl Lanes {
+    pub(crate) fn new(mesh: Mesh) -> Self {
+        Self { mesh }
+    }
+
     /// Stores a user message. A full queue is [`Error::QueueFull`].
     pub async fn send(
         &self,
@@ -40,8 +67,9 @@ impl Lanes {
         id: &MessageId,
         body: Bytes,
     ) -> Result<Accepted, Error> {
-        let _ = (session, id, body);
-        todo!()
+        let action = format!("queueing a message for {session}");
+        self.store(subject::turn_in(session), id.as_str(), body, action)
+            .await
     }
 
     /// Stores a control input.
@@ -52,14 +80,57 @@ impl Lanes {
         id: &MessageId,
         body: Bytes,
     ) -> Result<Accepted, Error> {
-        let _ = (session, kind, id, body);
-        todo!()
+        let action = format!("queueing a {} for {session}", kind.as_str());
+        self.store(subject::turn_ctl(session, kind), id.as_str(), body, action)
+            .await
     }
 
     /// Rings a session's bell without content. `reason` makes kicks of one cause and period one.
     pub async fn kick(&self, session: &SessionId, reason: &str) -> Result<(), Error> {
-        let _ = (session, reason);
-        todo!()
+        let id = Digest::of_fields(&[b"kick", session.as_str().as_bytes(), reason.as_bytes()]);
+        let action = format!("ringing the bell of {session}");
+        self.store(
+            subject::turn_kick(session),
+            &id.to_string(),
+            Bytes::new(),
+            action,
+        )
+        .await?;
+        Ok(())
+    }
+
+    /// Stores with a message id. The same store may be repeated when its answer is lost: the broker's window recognises it.
+    async fn store(
+        &self,
+        subject: String,
+        id: &str,
+        body: Bytes,
+        action: String,
+    ) -> Result<Accepted, Error> {
+        let wire = self.mesh.wire();
+        let mut tries = 0;
+        loop {
+            let mut headers = HeaderMap::new();
+            headers.insert(NATS_MESSAGE_ID, id);
+            let failure = match wire
+                .store(subject.clone(), Some(headers), body.clone())
+                .await
+            {
+                Ok(ack) => {
+                    return Ok(Accepted {
+                        seq: ack.seq,
+                        is_duplicate: ack.duplicate,
+                    });
+                }
+                Err(failure) => failure,
+            };
+            tries += 1;
+            if failure.number().is_some() || tries >= STORE_TRIES {
+                return Err(failure.during(action));
+            }
+            tokio::time::sleep(STORE_PAUSE * tries).await;
+            wire.up(limits::BROKER_REQUEST).await;
+        }
     }
 
     /// The first input of a lane after sequence `after`, read at the stream's leader. Kicks are no inputs.
@@ -69,23 +140,65 @@ impl Lanes {
         lane: Lane,
         after: u64,
     ) -> Result<Option<Queued>, Error> {
-        let _ = (session, lane, after);
-        todo!()
+        let subject = match lane {
+            Lane::In => subject::turn_in(session),
+            Lane::Ctl => subject::turn_ctl_all(session),
+        };
+        let wire = self.mesh.wire();
+        let mut from = after + 1;
+        loop {
+            let get = Get {
+                seq: Some(from),
+                next_by_subj: Some(&subject),
+                ..Get::default()
+            };
+            let found = wire
+                .get(stream_of(lane), &get)
+                .await
+                .map_err(|failure| failure.during(format!("reading the queue of {session}")))?;
+            let Some(message) = found else {
+                return Ok(None);
+            };
+            let kind = match Doorbell::parse(&message.subject) {
+                Ok(Doorbell::In(_)) => None,
+                Ok(Doorbell::Control(_, kind)) => Some(kind),
+                Ok(Doorbell::Kick(_)) | Err(_) => {
+                    tracing::error!(subject = %message.subject, seq = message.seq, "an input of no known kind is removed");
+                    self.remove(lane, message.seq).await;
+                    from = message.seq + 1;
+                    continue;
+                }
+            };
+            return Ok(Some(Queued {
+                seq: message.seq,
+                kind,
+                body: message.body,
+            }));
+        }
     }
 
-    /// How many user messages of a session wait after sequence `after`; bounded by the queue's limit.
+    /// How many user messages of a session wait, consumed ones that are not removed yet included; bounded by the queue's
+    /// limit.
     pub async fn waiting(&self, session: &SessionId) -> Result<u64, Error> {
-        let _ = session;
-        todo!()
+        let subject = subject::turn_in(session);
+        let counts = self
+            .mesh
+            .wire()
+            .subjects(TURNS, &subject, 1)
+            .await
+            .map_err(|failure| failure.during(format!("counting the queue of {session}")))?;
+        Ok(counts.values().sum())
     }
 
     /// Removes a consumed input or kick; does not wait.
     pub async fn remove(&self, lane: Lane, seq: u64) {
-        let _ = (lane, seq);
-        todo!()
+        if let Err(failure) = self.mesh.wire().delete(stream_of(lane), seq).await {
+            tracing::debug!(?lane, seq, error = %failure, "a consumed input stays in its queue");
+        }
     }
 
-    /// Sets the timer that will store the control input `body` of kind `timer` at `at_ms`. Setting it again replaces it.
+    /// Sets the timer that will store the control input `body` of kind `timer` at `at_ms`. Setting it again replaces it. A
+    /// moment that has passed means now.
     pub async fn set_timer(
         &self,
         session: &SessionId,
@@ -93,8 +206,35 @@ impl Lanes {
         at_ms: u64,
         body: Bytes,
     ) -> Result<(), Error> {
-        let _ = (session, approval, at_ms, body);
-        todo!()
+        let mut headers = HeaderMap::new();
+        headers.insert(
+            NATS_SCHEDULE,
+            format!("@at {}", rfc3339::format(at_ms)).as_str(),
+        );
+        headers.insert(
+            NATS_SCHEDULE_TARGET,
+            subject::turn_ctl(session, ControlKind::Timer),
+        );
+        let subject = subject::turn_timer(session, approval.as_str());
+        let action = format!("setting a timer of {session}");
+        // No message id: a timer that is set again replaces what stands, so that a repetition is harmless.
+        let wire = self.mesh.wire();
+        let mut tries = 0;
+        loop {
+            let failure = match wire
+                .store(subject.clone(), Some(headers.clone()), body.clone())
+                .await
+            {
+                Ok(_) => return Ok(()),
+                Err(failure) => failure,
+            };
+            tries += 1;
+            if failure.number().is_some() || tries >= STORE_TRIES {
+                return Err(failure.during(action));
+            }
+            tokio::time::sleep(STORE_PAUSE * tries).await;
+            wire.up(limits::BROKER_REQUEST).await;
+        }
     }
 
     /// Removes a timer; does not fail when it is gone.
@@ -103,12 +243,43 @@ impl Lanes {
         session: &SessionId,
         approval: &ApprovalId,
     ) -> Result<(), Error> {
-        let _ = (session, approval);
-        todo!()
+        let subject = subject::turn_timer(session, approval.as_str());
+        self.mesh
+            .wire()
+            .purge(CONTROL, &subject)
+            .await
+            .map_err(|failure| failure.during(format!("removing a timer of {session}")))
     }
 
-    /// The sessions that have anything in TURNS or CONTROL (schedules aside), with the oldest sequence of each lane.
+    /// The sessions that have anything in TURNS or CONTROL (schedules aside), in the order of their ids. Looks at no more
+    /// than 200,000 subjects of each kind.
     pub async fn sessions(&self) -> Result<Vec<SessionId>, Error> {
-        todo!()
+        let mut sessions = BTreeSet::new();
+        for (stream, filter) in [
+            (TURNS, "turn.in.>"),
+            (CONTROL, "turn.ctl.>"),
+            (CONTROL, "turn.kick.>"),
+        ] {
+            let subjects = self
+                .mesh
+                .wire()
+                .subjects(stream, filter, SUBJECTS_MAX)
+                .await
+                .map_err(|failure| failure.during(format!("listing the queues in {stream}")))?;
+            sessions.extend(
+                subjects
+                    .keys()
+                    .filter_map(|subject| Doorbell::parse(subject).ok())
+                    .map(|doorbell| doorbell.session().clone()),
+            );
+        }
+        Ok(sessions.into_iter().collect())
+    }
+}
+
+fn stream_of(lane: Lane) -> &'static str {
+    match lane {
+        Lane::In => TURNS,
+        Lane::Ctl => CONTROL,
     }
 }

@@ -1,36 +1,88 @@
 //! Deltas of what is being generated. At most once; a reader sees gaps by the frames' numbers.
 
-use teamster_protocol::{SessionId, function::router::Delta};
+use teamster_protocol::{SessionId, function::router::Delta, subject};
+use tokio::sync::mpsc;
 
-use crate::{Error, connection::Mesh};
+use crate::{
+    Error,
+    connection::Mesh,
+    reader::{Read, Reader, Spec, Start, channel},
+    topology::LIVE,
+};
 
 /// The stream LIVE, through one worker's connection.
 #[derive(Clone)]
 pub struct Live {
-    #[expect(dead_code, reason = "skeleton")]
     mesh: Mesh,
 }
 
 /// A reader of one session's deltas.
-pub struct Deltas {}
+pub struct Deltas {
+    reads: mpsc::Receiver<((), Read)>,
+    _reader: Reader,
+    _mesh: Mesh,
+}
 
 impl Deltas {
-    /// The next frame; `None` once the connection is closed for good. A frame that cannot be read is left out.
+    /// The next frame; `None` once the connection is closed for good. A frame that cannot be read is left out. Cancel-safe.
     pub async fn next(&mut self) -> Option<Delta> {
-        todo!()
+        loop {
+            match self.reads.recv().await?.1 {
+                Read::Message(message) => match serde_json::from_slice(&message.body) {
+                    Ok(delta) => return Some(delta),
+                    Err(error) => {
+                        tracing::debug!(subject = %message.subject, %error, "a frame cannot be read");
+                    }
+                },
+                Read::Failed(failure) => {
+                    tracing::warn!(error = %failure, "frames cannot be read now");
+                }
+                Read::CaughtUp | Read::Restarted => {}
+            }
+        }
     }
 }
 
 impl Live {
+    pub(crate) fn new(mesh: Mesh) -> Self {
+        Self { mesh }
+    }
+
     /// Publishes a frame; does not wait.
     pub async fn publish(&self, session: &SessionId, delta: &Delta) -> Result<(), Error> {
-        let _ = (session, delta);
-        todo!()
+        let body = serde_json::to_vec(delta).map_err(|error| Error::Malformed {
+            what: "a frame".to_owned(),
+            source: Box::new(error),
+        })?;
+        self.mesh
+            .wire()
+            .tell(subject::live(session), None, body.into())
+            .await
+            .map_err(|failure| failure.during(format!("publishing a frame of {session}")))
     }
 
     /// Reads a session's frames: first those that are kept, then new ones.
     pub async fn follow(&self, session: &SessionId) -> Result<Deltas, Error> {
-        let _ = session;
-        todo!()
+        Ok(self.read(session, Start::All))
+    }
+
+    /// Reads a session's frames that come from now on.
+    pub async fn follow_new(&self, session: &SessionId) -> Result<Deltas, Error> {
+        Ok(self.read(session, Start::New))
+    }
+
+    fn read(&self, session: &SessionId, start: Start) -> Deltas {
+        let (sink, reads) = channel();
+        let spec = Spec {
+            stream: LIVE.to_owned(),
+            filters: vec![subject::live(session)],
+            start,
+            is_restarting: false,
+        };
+        Deltas {
+            reads,
+            _reader: Reader::spawn(self.mesh.wire(), spec, (), sink),
+            _mesh: self.mesh.clone(),
+        }
     }
 }

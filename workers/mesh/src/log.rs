@@ -1,9 +1,20 @@
 //! The sessions' logs: the truth, and the fence.
 
-use bytes::Bytes;
-use teamster_protocol::SessionId;
+mod batch;
+mod commit;
+mod follow;
 
-use crate::{Error, connection::Mesh};
+use bytes::Bytes;
+use teamster_protocol::{SessionId, subject};
+
+use crate::{
+    Error,
+    connection::Mesh,
+    topology::log_stream,
+    wire::{Get, StoredMessage},
+};
+
+pub use follow::Follow;
 
 /// A stored commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,21 +59,14 @@ pub enum From {
 /// The logs of all sessions, through one worker's connection.
 #[derive(Clone)]
 pub struct Log {
-    #[expect(dead_code, reason = "skeleton")]
     mesh: Mesh,
 }
 
-/// A reader of many sessions: one ordered consumer a log stream.
-pub struct Follow {}
-
-impl Follow {
-    /// The next commit of any session, in order within a session; `None` once `caught_up` was asked for and reached.
-    pub async fn next(&mut self) -> Option<Result<(SessionId, Stored), Error>> {
-        todo!()
-    }
-}
-
 impl Log {
+    pub(crate) fn new(mesh: Mesh) -> Self {
+        Self { mesh }
+    }
+
     /// Stores a commit if the session's last sequence is still `expected` (0: the session has none). Retries by itself
     /// where nothing can have been stored or where the log shows whether it was; returns the commit's sequence.
     pub async fn commit(
@@ -71,14 +75,23 @@ impl Log {
         body: Bytes,
         expected: u64,
     ) -> Result<u64, CommitError> {
-        let _ = (session, body, expected);
-        todo!()
+        commit::commit(self.mesh.wire(), session, body, expected).await
     }
 
     /// The session's last commit, read at the stream's leader.
     pub async fn tail(&self, session: &SessionId) -> Result<Option<Stored>, Error> {
-        let _ = session;
-        todo!()
+        let subject = subject::log(session);
+        let get = Get {
+            last_by_subj: Some(&subject),
+            ..Get::default()
+        };
+        let found = self
+            .mesh
+            .wire()
+            .get(&log_stream(session), &get)
+            .await
+            .map_err(|failure| failure.during(format!("reading the last commit of {session}")))?;
+        Ok(found.map(Stored::from_message))
     }
 
     /// The session's commits after sequence `after`, oldest first, up to and including sequence `upto`. Complete, or an
@@ -89,20 +102,26 @@ impl Log {
         after: u64,
         upto: u64,
     ) -> Result<Vec<Stored>, Error> {
-        let _ = (session, after, upto);
-        todo!()
+        batch::read(self.mesh.wire(), session, after, upto).await
     }
 
     /// Reads all sessions' commits. With `then_live` the reader goes on with new commits, else it ends when it has reached
     /// what was there when it began.
     pub async fn follow(&self, from: From, then_live: bool) -> Result<Follow, Error> {
-        let _ = (from, then_live);
-        todo!()
+        Ok(Follow::all(&self.mesh, from, then_live))
     }
 
     /// Reads one session's commits after sequence `after`, and goes on with new ones.
     pub async fn follow_session(&self, session: &SessionId, after: u64) -> Result<Follow, Error> {
-        let _ = (session, after);
-        todo!()
+        Ok(Follow::session(&self.mesh, session, after))
+    }
+}
+
+impl Stored {
+    fn from_message(message: StoredMessage) -> Self {
+        Self {
+            seq: message.seq,
+            body: message.body,
+        }
     }
 }

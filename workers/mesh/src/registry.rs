@@ -1,61 +1,240 @@
 //! The registry: which workers live, which functions they serve, which hooks are bound.
 
-use std::{collections::BTreeMap, sync::Arc};
+mod catalog;
 
-use teamster_protocol::{
-    Contract, FunctionId,
-    hook::{Binding, Point},
-    registry,
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use teamster_protocol::{limits, subject};
+use tokio::{
+    sync::{mpsc, watch},
+    time::{Instant, sleep_until, timeout_at},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    Error,
+    reader::{Read, Reader, Spec, Start, channel},
+    topology::REGISTRY,
+    wire::{Failure, StoredMessage, Wire},
 };
 
-use crate::Error;
+pub use catalog::Catalog;
 
-/// What the registry says at one moment.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Catalog {
-    /// Living worker processes, by name and incarnation.
-    pub workers: Vec<registry::Worker>,
-    /// Functions that somebody serves, with the worker's name. Where two processes of one worker differ, the newest
-    /// incarnation's contract counts; where two workers claim one id, neither is served (`doctor` names both).
-    pub functions: BTreeMap<FunctionId, (Contract, String)>,
-    /// Bound hooks with the worker that bound them, in the order (point, stage, priority, function id). They outlive their
-    /// worker.
-    pub hooks: Vec<(Binding, String)>,
-}
-
-impl Catalog {
-    /// The hooks of a point, in order.
-    pub fn hooks_at(&self, point: Point) -> impl Iterator<Item = &Binding> {
-        self.hooks
-            .iter()
-            .map(|(binding, _)| binding)
-            .filter(move |binding| binding.point == point)
-    }
-}
+/// How often everything is read again, whether or not the watch seems to live: also how long an entry may be shown whose lease
+/// ended without a word.
+const READ_AGAIN_EVERY: Duration = limits::REGISTRATION_TTL;
 
 /// A live view of the registry. The watch is supervised: it is made anew after the broker restarts.
 #[derive(Clone)]
-pub struct Registry {}
+pub struct Registry {
+    catalog: watch::Receiver<Arc<Catalog>>,
+    wire: Wire,
+}
 
 impl Registry {
+    /// Starts the watch and waits until everything is read once.
+    pub(crate) async fn open(wire: Wire, alive: CancellationToken) -> Result<Self, Error> {
+        let (sender, mut catalog) = watch::channel(Arc::new(Catalog::default()));
+        let (ready, is_ready) = tokio::sync::oneshot::channel();
+        let view = View {
+            sender,
+            ready: Some(ready),
+        };
+        tokio::spawn({
+            let wire = wire.clone();
+            async move {
+                tokio::select! {
+                    () = watch_entries(wire, view) => {}
+                    () = alive.cancelled() => {}
+                }
+            }
+        });
+        let action = || "reading the registry".to_owned();
+        match tokio::time::timeout(limits::BROKER_REQUEST, is_ready).await {
+            Ok(Ok(Ok(()))) => {}
+            Ok(Ok(Err(failure))) => return Err(failure.during(action())),
+            Ok(Err(_)) | Err(_) => return Err(Error::Timeout { action: action() }),
+        }
+        catalog.mark_unchanged();
+        Ok(Self { catalog, wire })
+    }
+
     /// What it says now.
     pub fn catalog(&self) -> Arc<Catalog> {
-        todo!()
+        Arc::clone(&self.catalog.borrow())
     }
 
     /// Waits until `wanted` holds, at most `limit`; the catalog either way.
     pub async fn wait(
         &self,
-        limit: std::time::Duration,
+        limit: Duration,
         wanted: impl Fn(&Catalog) -> bool + Send,
     ) -> Arc<Catalog> {
-        let _ = (limit, wanted);
-        todo!()
+        let deadline = Instant::now() + limit;
+        let mut catalog = self.catalog.clone();
+        loop {
+            let now = Arc::clone(&catalog.borrow_and_update());
+            if wanted(&now) {
+                return now;
+            }
+            match timeout_at(deadline, catalog.changed()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) | Err(_) => return now,
+            }
+        }
     }
 
     /// Removes the hooks that a worker bound (an operator's act).
     pub async fn unbind(&self, worker: &str) -> Result<(), Error> {
-        let _ = worker;
-        todo!()
+        remove(&self.wire, &hooks_key(worker))
+            .await
+            .map_err(|failure| failure.during(format!("removing the hooks of {worker}")))
+    }
+}
+
+/// The key of a worker's registration.
+pub(crate) fn worker_key(worker: &str, incarnation: &str) -> String {
+    format!("worker.{worker}.{incarnation}")
+}
+
+/// The key of a worker's hooks.
+pub(crate) fn hooks_key(worker: &str) -> String {
+    format!("hooks.{}", subject::token(worker))
+}
+
+/// Writes an entry; with a lease it ends by itself.
+pub(crate) async fn put(
+    wire: &Wire,
+    key: &str,
+    body: Bytes,
+    lease: Option<Duration>,
+) -> Result<(), Failure> {
+    let mut headers = async_nats::HeaderMap::new();
+    if let Some(lease) = lease {
+        headers.insert(
+            async_nats::header::NATS_MESSAGE_TTL,
+            format!("{}s", lease.as_secs().max(1)),
+        );
+    }
+    wire.store(format!("$KV.{REGISTRY}.{key}"), Some(headers), body)
+        .await?;
+    Ok(())
+}
+
+/// Removes an entry.
+pub(crate) async fn remove(wire: &Wire, key: &str) -> Result<(), Failure> {
+    let mut headers = async_nats::HeaderMap::new();
+    headers.insert(KV_OPERATION, "PURGE");
+    headers.insert(async_nats::header::NATS_ROLLUP, "sub");
+    headers.insert(async_nats::header::NATS_MESSAGE_TTL, "60s");
+    wire.store(format!("$KV.{REGISTRY}.{key}"), Some(headers), Bytes::new())
+        .await?;
+    Ok(())
+}
+
+/// Header of a bucket's message that removes its key.
+const KV_OPERATION: &str = "KV-Operation";
+
+/// Where the watch writes.
+struct View {
+    sender: watch::Sender<Arc<Catalog>>,
+    ready: Option<tokio::sync::oneshot::Sender<Result<(), Failure>>>,
+}
+
+impl View {
+    fn show(&mut self, entries: &BTreeMap<String, Bytes>) {
+        let catalog = catalog::build(entries);
+        self.sender.send_if_modified(|shown| {
+            let is_new = **shown != catalog;
+            if is_new {
+                *shown = Arc::new(catalog);
+            }
+            is_new
+        });
+        if let Some(ready) = self.ready.take() {
+            let _ = ready.send(Ok(()));
+        }
+    }
+}
+
+/// Reads all entries, follows their changes, and begins anew in time.
+async fn watch_entries(wire: Wire, mut view: View) {
+    loop {
+        let (sink, reads) = channel();
+        let spec = Spec {
+            stream: format!("KV_{REGISTRY}"),
+            filters: Vec::new(),
+            start: Start::LastOfEach,
+            is_restarting: true,
+        };
+        let _reader = Reader::spawn(&wire, spec, (), sink);
+        follow(reads, &mut view).await;
+    }
+}
+
+/// Follows one reader until it is time to read everything again.
+async fn follow(mut reads: mpsc::Receiver<((), Read)>, view: &mut View) {
+    let again = Instant::now() + READ_AGAIN_EVERY;
+    let mut entries = BTreeMap::new();
+    let mut is_complete = false;
+    loop {
+        let read = tokio::select! {
+            read = reads.recv() => read,
+            // What is shown stays until the next reader is complete.
+            () = sleep_until(again), if is_complete => return,
+        };
+        match read {
+            None => return,
+            Some(((), Read::Message(message))) => {
+                apply(&mut entries, message);
+                // Changes that came together are shown together.
+                while is_complete {
+                    match reads.try_recv() {
+                        Ok(((), Read::Message(message))) => apply(&mut entries, message),
+                        Ok(((), Read::Restarted)) => {
+                            entries.clear();
+                            is_complete = false;
+                        }
+                        Ok(_) => {}
+                        Err(_) => break,
+                    }
+                }
+                if is_complete {
+                    view.show(&entries);
+                }
+            }
+            Some(((), Read::CaughtUp)) => {
+                is_complete = true;
+                view.show(&entries);
+            }
+            Some(((), Read::Restarted)) => {
+                entries.clear();
+                is_complete = false;
+            }
+            Some(((), Read::Failed(failure))) => {
+                tracing::warn!(error = %failure, "the registry cannot be read now");
+                if let Some(ready) = view.ready.take() {
+                    let _ = ready.send(Err(failure));
+                }
+            }
+        }
+    }
+}
+
+fn apply(entries: &mut BTreeMap<String, Bytes>, message: StoredMessage) {
+    let prefix = format!("$KV.{REGISTRY}.");
+    let Some(key) = message.subject.strip_prefix(&prefix) else {
+        return;
+    };
+    let is_removal = message.headers.get(KV_OPERATION).is_some()
+        || message
+            .headers
+            .get(async_nats::header::NATS_MARKER_REASON)
+            .is_some();
+    if is_removal {
+        entries.remove(key);
+    } else {
+        entries.insert(key.to_owned(), message.body);
     }
 }

@@ -1,6 +1,27 @@
 //! The streams and buckets, ensured at start.
 
-use crate::{Error, connection::Mesh};
+mod plan;
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    Error,
+    connection::Mesh,
+    wire::{Failure, Wire, code},
+};
+
+pub(crate) use plan::{
+    BELL, CONTROL, GENERATIONS, LIVE, REGISTRY, SNAP, TURNS, log_stream, log_stream_name,
+};
+
+/// How long a cluster may take to elect leaders and to place streams.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The oldest server that has message schedules with atomic cancel.
+const SERVER_OLDEST: (i64, i64) = (2, 14);
 
 /// What of the topology is configuration.
 #[derive(Debug, Clone)]
@@ -9,10 +30,173 @@ pub struct Topology {
     pub replicas: usize,
 }
 
+/// Why an object of the broker cannot be used.
+#[derive(Debug, thiserror::Error)]
+enum Unusable {
+    #[error("the server is {found}; message schedules need {}.{} or newer: upgrade nats-server", SERVER_OLDEST.0, SERVER_OLDEST.1)]
+    OldServer { found: String },
+    #[error(
+        "JetStream is not enabled: start nats-server with JetStream (`-js`), or enable it for this account"
+    )]
+    NoJetStream,
+    #[error(
+        "{object} exists with {differences}; edit it to match, or remove it if it holds nothing that is needed"
+    )]
+    Differs { object: String, differences: String },
+}
+
 /// Ensures streams, buckets and consumers: creates what is missing, checks what is there, and fails with an error that
 /// names the object and the difference where it cannot be used (another subject set, memory storage, an asynchronous
-/// persist mode, an older server).
+/// persist mode, an older server). Any number of processes may do so at once.
 pub async fn ensure(mesh: &Mesh, topology: &Topology) -> Result<(), Error> {
-    let _ = (mesh, topology);
-    todo!()
+    let wire = mesh.wire();
+    let server = wire.client.server_info();
+    if !wire
+        .client
+        .is_server_compatible(SERVER_OLDEST.0, SERVER_OLDEST.1, 0)
+    {
+        return Err(Error::Request {
+            action: "checking the server's version".to_owned(),
+            source: Box::new(Unusable::OldServer {
+                found: server.version,
+            }),
+        });
+    }
+    if !server.jetstream {
+        return Err(Error::Request {
+            action: "checking that the server keeps streams".to_owned(),
+            source: Box::new(Unusable::NoJetStream),
+        });
+    }
+    let deadline = Instant::now() + PATIENCE;
+    for stream in plan::streams(topology.replicas) {
+        ensure_object(wire, &Object::stream(stream), deadline).await?;
+    }
+    for consumer in plan::bells() {
+        ensure_object(wire, &Object::consumer(&consumer), deadline).await?;
+    }
+    Ok(())
+}
+
+/// Ensures the doorbell consumer of one stream.
+pub(crate) async fn ensure_bell(wire: &Wire, stream: &str) -> Result<(), Error> {
+    let deadline = Instant::now() + teamster_protocol::limits::BROKER_REQUEST;
+    for consumer in plan::bells() {
+        if consumer.stream == stream {
+            ensure_object(wire, &Object::consumer(&consumer), deadline).await?;
+        }
+    }
+    Ok(())
+}
+
+/// A stream or a consumer, and how it is asked for.
+struct Object {
+    /// For people: `stream TURNS`.
+    what: String,
+    info: String,
+    create: String,
+    request: Value,
+    /// The configuration that must be there.
+    config: Value,
+}
+
+/// The broker's answer about a stream or a consumer.
+#[derive(Deserialize)]
+struct Info {
+    config: Value,
+}
+
+impl Object {
+    fn stream(config: Value) -> Self {
+        let name = config
+            .get("name")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned();
+        Self {
+            what: format!("stream {name}"),
+            info: format!("STREAM.INFO.{name}"),
+            create: format!("STREAM.CREATE.{name}"),
+            request: config.clone(),
+            config,
+        }
+    }
+
+    fn consumer(consumer: &plan::Bell) -> Self {
+        let (stream, name) = (consumer.stream, plan::BELL);
+        Self {
+            what: format!("consumer {name} of stream {stream}"),
+            info: format!("CONSUMER.INFO.{stream}.{name}"),
+            create: format!("CONSUMER.CREATE.{stream}.{name}"),
+            request: serde_json::json!({
+                "stream_name": stream,
+                "config": consumer.config.clone(),
+                "action": "create",
+            }),
+            config: consumer.config.clone(),
+        }
+    }
+}
+
+/// Looks, creates what is missing, and looks again when somebody else was faster, until `deadline`.
+async fn ensure_object(wire: &Wire, object: &Object, deadline: Instant) -> Result<(), Error> {
+    let mut pause = Duration::from_millis(50);
+    loop {
+        let failure = match try_ensure(wire, object).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(unusable)) => {
+                return Err(Error::Request {
+                    action: format!("checking the {}", object.what),
+                    source: Box::new(unusable),
+                });
+            }
+            Err(failure) => failure,
+        };
+        if !is_passing(&failure) || Instant::now() + pause >= deadline {
+            return Err(failure.during(format!("ensuring the {}", object.what)));
+        }
+        tracing::debug!(object = %object.what, error = %failure, "not yet");
+        sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_secs(1));
+    }
+}
+
+async fn try_ensure(wire: &Wire, object: &Object) -> Result<Result<(), Unusable>, Failure> {
+    match wire.api::<Info>(&object.info, &Value::Null).await {
+        Ok(found) => return Ok(check(object, &found.config)),
+        Err(failure)
+            if matches!(
+                failure.number(),
+                Some(code::STREAM_NOT_FOUND | code::CONSUMER_NOT_FOUND)
+            ) => {}
+        Err(failure) => return Err(failure),
+    }
+    match wire.api::<Info>(&object.create, &object.request).await {
+        Ok(created) => Ok(check(object, &created.config)),
+        // Somebody else created it in between: look again.
+        Err(failure) if failure.number().is_some_and(plan::exists_already) => {
+            Err(Failure::Unknown("somebody else creates it".to_owned()))
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+fn check(object: &Object, found: &Value) -> Result<(), Unusable> {
+    let differences = plan::differences(&object.config, found);
+    if differences.is_empty() {
+        Ok(())
+    } else {
+        Err(Unusable::Differs {
+            object: object.what.clone(),
+            differences: differences.join(", "),
+        })
+    }
+}
+
+/// Whether the same request may succeed a little later: no answer, no leader yet, not enough peers yet.
+fn is_passing(failure: &Failure) -> bool {
+    match failure {
+        Failure::NoResponders | Failure::Unknown(_) => true,
+        Failure::Refused { number, .. } => plan::is_passing(*number),
+    }
 }

@@ -8,7 +8,7 @@ pub const NOT_AFTER_MS: &str = "Teamster-Not-After";
 pub const TIMEOUT_MS: &str = "Teamster-Timeout";
 /// The call's id; also its idempotency key.
 pub const CALL: &str = "Teamster-Call";
-/// The session in whose name the call is made.
+/// The session in whose name the call is made, as its subject token.
 pub const SESSION: &str = "Teamster-Session";
 /// The session's workspace root, absolute.
 pub const WORKSPACE: &str = "Teamster-Workspace";
@@ -20,3 +20,5 @@ pub const STATUS: &str = "Teamster-Status";
 pub const STATUS_RUNNING: &str = "running";
 /// [`STATUS`] of a fault.
 pub const STATUS_FAULT: &str = "fault";
+/// [`STATUS`] of a worker that is asked about a call and knows of none.
+pub const STATUS_UNKNOWN: &str = "unknown";

@@ -139,7 +139,7 @@ pub const FS_PATTERN_COMPILED_BYTES_MAX: usize = 1024 * 1024;
 /// Bytes of a file that are digested and whose lines are counted while it is read.
 pub const FS_DIGEST_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// Bytes of a file in which a line is looked for by its number; what lies behind is reached by byte offset.
-pub const FS_SCAN_BYTES_MAX: u64 = 256 * 1024 * 1024;
+pub const FS_SCAN_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Bytes of a file that is searched; a larger one is skipped and counted.
 pub const FS_GREP_BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// Bytes of a file that is written or edited.

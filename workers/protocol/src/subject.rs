@@ -134,6 +134,11 @@ pub fn call(namespace: &str, call: &str) -> String {
     format!("call.{}.{}", token(namespace), token(call))
 }
 
+/// All questions about calls of a namespace: `call.<namespace>.*`.
+pub fn call_all(namespace: &str) -> String {
+    format!("call.{}.*", token(namespace))
+}
+
 /// A function for workers and models: `fn.` and the id with `::` as dots.
 pub fn function(id: &FunctionId) -> String {
     format!("fn.{}", id.as_str().replace("::", "."))

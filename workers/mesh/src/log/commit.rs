@@ -1,0 +1,180 @@
+//! Storing one commit exactly once, or saying why not.
+//!
+//! No message id is used: one node checks the expected sequence before it looks for a repeated id, so that a repeated commit
+//! would be refused although it is stored. The log itself answers instead: the message after the expected sequence is ours or
+//! somebody else's.
+
+use std::time::Duration;
+
+use async_nats::{HeaderMap, header::NATS_EXPECTED_LAST_SUBJECT_SEQUENCE};
+use bytes::Bytes;
+use teamster_protocol::{SessionId, limits, subject};
+use tokio::time::{Instant, sleep};
+
+use super::CommitError;
+use crate::{
+    Error,
+    topology::log_stream,
+    wire::{Failure, Get, Wire, code},
+};
+
+/// How long a commit is tried in all.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Pause after a refusal that means nothing but "a write is in flight".
+const IN_FLIGHT_PAUSE: Duration = Duration::from_micros(500);
+/// The longest pause between attempts.
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+
+/// What the log says about a commit whose fate is in doubt.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    /// It is stored.
+    Stored(u64),
+    /// It is not, and its place is free: the same write may be repeated.
+    Free,
+    /// Its place holds another commit.
+    Fenced { tail: u64 },
+    /// The log ends before its place.
+    WentBack { tail: u64 },
+}
+
+/// Decides from the commit's bytes, the message that follows `expected` on the subject, and the subject's last sequence
+/// (0: none).
+fn judge(body: &[u8], expected: u64, next: Option<(u64, &[u8])>, tail: u64) -> Verdict {
+    match next {
+        Some((seq, stored)) if stored == body => Verdict::Stored(seq),
+        Some((seq, _)) => Verdict::Fenced {
+            tail: tail.max(seq),
+        },
+        None if tail < expected => Verdict::WentBack { tail },
+        None if tail == expected => Verdict::Free,
+        None => Verdict::Fenced { tail },
+    }
+}
+
+/// Stores `body` behind sequence `expected` of the session's subject.
+pub(super) async fn commit(
+    wire: &Wire,
+    session: &SessionId,
+    body: Bytes,
+    expected: u64,
+) -> Result<u64, CommitError> {
+    let action = || format!("committing to the log of {session}");
+    if body.len() > limits::COMMIT_BYTES_MAX {
+        let failure = Failure::Refused {
+            number: 0,
+            description: format!(
+                "the commit has {} bytes; {} are allowed",
+                body.len(),
+                limits::COMMIT_BYTES_MAX
+            ),
+        };
+        return Err(CommitError::Unknown(failure.during(action())));
+    }
+    let subject = subject::log(session);
+    let deadline = Instant::now() + PATIENCE;
+    let mut pause = Duration::from_millis(5);
+    loop {
+        let mut headers = HeaderMap::new();
+        headers.insert(NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, expected.to_string());
+        let failure = match wire
+            .store(subject.clone(), Some(headers), body.clone())
+            .await
+        {
+            Ok(ack) => return Ok(ack.seq),
+            Err(failure) => failure,
+        };
+        let is_in_doubt = match failure.number() {
+            Some(code::WRITE_IN_FLIGHT) => false,
+            Some(code::WRONG_LAST_SEQUENCE) => true,
+            // Any other refusal names what is wrong, and a repetition changes nothing about it.
+            Some(_) => return Err(CommitError::Unknown(failure.during(action()))),
+            None => true,
+        };
+        if is_in_doubt {
+            match look(wire, session, &subject, &body, expected).await {
+                Ok(Verdict::Stored(seq)) => return Ok(seq),
+                Ok(Verdict::Fenced { tail }) => return Err(CommitError::Fenced { tail }),
+                Ok(Verdict::WentBack { tail }) => return Err(CommitError::WentBack { tail }),
+                Ok(Verdict::Free) => {}
+                Err(failure) => {
+                    tracing::debug!(%session, error = %failure, "the log does not say yet whether a commit is stored");
+                }
+            }
+        }
+        if Instant::now() >= deadline {
+            return Err(CommitError::Unknown(Error::Timeout { action: action() }));
+        }
+        if is_in_doubt {
+            sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+            wire.up(deadline.duration_since(Instant::now())).await;
+        } else {
+            sleep(IN_FLIGHT_PAUSE).await;
+        }
+    }
+}
+
+/// Reads at the leader what stands in the commit's place.
+async fn look(
+    wire: &Wire,
+    session: &SessionId,
+    subject: &str,
+    body: &[u8],
+    expected: u64,
+) -> Result<Verdict, Failure> {
+    let stream = log_stream(session);
+    let next = Get {
+        seq: Some(expected + 1),
+        next_by_subj: Some(subject),
+        ..Get::default()
+    };
+    let last = Get {
+        last_by_subj: Some(subject),
+        ..Get::default()
+    };
+    // In this order: what is stored in between is seen as a tail beyond the expected sequence, never as a free place.
+    let next = wire.get(&stream, &next).await?;
+    let tail = wire.get(&stream, &last).await?.map_or(0, |tail| tail.seq);
+    let verdict = judge(
+        body,
+        expected,
+        next.as_ref().map(|next| (next.seq, next.body.as_ref())),
+        tail,
+    );
+    // Without a next message a tail beyond `expected` came in between: it may be ours, look again at the next attempt.
+    if next.is_none() && tail > expected {
+        return Err(Failure::Unknown(
+            "the log moved while it was read".to_owned(),
+        ));
+    }
+    Ok(verdict)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// mesh: each answer of the log has one meaning.
+    #[test]
+    fn the_log_decides_what_became_of_a_commit() {
+        let mine: &[u8] = b"mine";
+        for (expected, next, tail, want) in [
+            (7, Some((9, mine)), 9, Verdict::Stored(9)),
+            (7, Some((9, mine)), 12, Verdict::Stored(9)),
+            (
+                7,
+                Some((9, b"other".as_slice())),
+                9,
+                Verdict::Fenced { tail: 9 },
+            ),
+            (7, None, 7, Verdict::Free),
+            (0, None, 0, Verdict::Free),
+            (7, None, 3, Verdict::WentBack { tail: 3 }),
+            (7, None, 0, Verdict::WentBack { tail: 0 }),
+            (7, None, 8, Verdict::Fenced { tail: 8 }),
+        ] {
+            assert_eq!(judge(mine, expected, next, tail), want);
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Readers of commits: one ordered reader a log stream, merged.
+
+use std::collections::BTreeSet;
+
+use teamster_protocol::{SessionId, limits, subject};
+use tokio::sync::mpsc;
+
+use super::{From, Stored};
+use crate::{
+    Error, Mesh,
+    reader::{Read, Reader, Spec, Start, channel},
+    topology::log_stream,
+};
+
+/// A reader of many sessions: one ordered consumer a log stream.
+pub struct Follow {
+    reads: mpsc::Receiver<(u8, Read)>,
+    /// The streams that are still behind what was there when the reader began.
+    behind: BTreeSet<u8>,
+    is_live: bool,
+    _readers: Vec<Reader>,
+    _mesh: Mesh,
+}
+
+impl Follow {
+    pub(super) fn all(mesh: &Mesh, from: From, is_live: bool) -> Self {
+        let start = match from {
+            From::Start => Start::All,
+            From::LastOfEach => Start::LastOfEach,
+            From::New => Start::New,
+        };
+        let streams = (0..limits::LOG_STREAMS)
+            .map(|k| (k, crate::topology::log_stream_name(k), Vec::new(), start));
+        Self::open(mesh, streams, is_live)
+    }
+
+    pub(super) fn session(mesh: &Mesh, session: &SessionId, after: u64) -> Self {
+        let stream = log_stream(session);
+        let filters = vec![subject::log(session)];
+        Self::open(mesh, [(0, stream, filters, Start::At(after + 1))], true)
+    }
+
+    fn open(
+        mesh: &Mesh,
+        streams: impl IntoIterator<Item = (u8, String, Vec<String>, Start)>,
+        is_live: bool,
+    ) -> Self {
+        let (sink, reads) = channel();
+        let mut behind = BTreeSet::new();
+        let mut readers = Vec::new();
+        for (tag, stream, filters, start) in streams {
+            behind.insert(tag);
+            let spec = Spec {
+                stream,
+                filters,
+                start,
+                is_restarting: false,
+            };
+            readers.push(Reader::spawn(mesh.wire(), spec, tag, sink.clone()));
+        }
+        Self {
+            reads,
+            behind,
+            is_live,
+            _readers: readers,
+            _mesh: mesh.clone(),
+        }
+    }
+
+    /// The next commit of any session, in order within a session; `None` once `caught_up` was asked for and reached. An
+    /// error says that a stream cannot be read now; the reader goes on by itself. Cancel-safe.
+    pub async fn next(&mut self) -> Option<Result<(SessionId, Stored), Error>> {
+        loop {
+            if !self.is_live && self.behind.is_empty() {
+                return None;
+            }
+            match self.reads.recv().await? {
+                (_, Read::Message(message)) => {
+                    // Markers of removed subjects are no commits.
+                    if message.body.is_empty() {
+                        continue;
+                    }
+                    let Some(session) = subject::parse_log(&message.subject) else {
+                        tracing::error!(subject = %message.subject, "a log holds a message of no session");
+                        continue;
+                    };
+                    return Some(Ok((session, Stored::from_message(message))));
+                }
+                (tag, Read::CaughtUp) => {
+                    self.behind.remove(&tag);
+                }
+                (_, Read::Restarted) => {}
+                (tag, Read::Failed(failure)) => {
+                    return Some(Err(failure.during(format!("reading log stream {tag}"))));
+                }
+            }
+        }
+    }
+
+    /// Whether everything that was there when the reader began has been returned by [`Follow::next`].
+    pub fn is_caught_up(&self) -> bool {
+        self.behind.is_empty()
+    }
+}

@@ -1,0 +1,91 @@
+//! Many answers on one inbox: one wildcard subscription a connection, and the waiting requests by token.
+//!
+//! A request costs no subscription of its own, may get several answers, and is forgotten when its [`Replies`] is dropped.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use async_nats::{Message, Subscriber};
+use futures::StreamExt as _;
+use tokio::sync::mpsc;
+
+/// The waiting requests of one connection.
+pub(crate) struct Mux {
+    /// `_INBOX.<worker>.<incarnation>`.
+    prefix: String,
+    next: AtomicU64,
+    waiting: Mutex<HashMap<u64, mpsc::Sender<Message>>>,
+}
+
+/// The answers to one request.
+pub(crate) struct Replies {
+    mux: Arc<Mux>,
+    token: u64,
+    /// Where answers go.
+    pub(crate) inbox: String,
+    /// The answers as they come.
+    pub(crate) messages: mpsc::Receiver<Message>,
+}
+
+impl Mux {
+    /// The requests whose answers come under `prefix`.
+    pub(crate) fn new(prefix: String) -> Self {
+        Self {
+            prefix,
+            next: AtomicU64::new(1),
+            waiting: Mutex::new(HashMap::new()),
+        }
+    }
+
+    /// What to subscribe to.
+    pub(crate) fn subject(&self) -> String {
+        format!("{}.*", self.prefix)
+    }
+
+    /// A place for the answers to a new request. At most `answers_max` of them wait to be taken; more are dropped.
+    pub(crate) fn open(self: &Arc<Self>, answers_max: usize) -> Replies {
+        let token = self.next.fetch_add(1, Ordering::Relaxed);
+        let (sender, messages) = mpsc::channel(answers_max);
+        self.waiting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(token, sender);
+        Replies {
+            mux: Arc::clone(self),
+            token,
+            inbox: format!("{}.{token}", self.prefix),
+            messages,
+        }
+    }
+
+    /// Hands answers to whoever waits for them, until the subscription ends.
+    pub(crate) async fn run(self: Arc<Self>, mut answers: Subscriber) {
+        while let Some(message) = answers.next().await {
+            let token = message
+                .subject
+                .rsplit_once('.')
+                .and_then(|(_, token)| token.parse().ok());
+            let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(sender) = token.and_then(|token: u64| waiting.get(&token))
+                && let Err(mpsc::error::TrySendError::Full(message)) = sender.try_send(message)
+            {
+                tracing::warn!(subject = %message.subject, "an answer was dropped: nobody takes them");
+            }
+        }
+    }
+}
+
+impl Drop for Replies {
+    fn drop(&mut self) {
+        self.mux
+            .waiting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&self.token);
+    }
+}

@@ -1,0 +1,299 @@
+//! Reading a stream in order, from a place, for as long as wanted: an ephemeral consumer that is made anew whenever it is lost.
+//!
+//! A reader sees each message at most once and in the order of the stream, also across restarts of the broker.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::Deserialize;
+use tokio::{sync::mpsc, task::JoinHandle, time::sleep};
+
+use crate::{
+    pull::{Pull, Pulled},
+    wire::{Failure, StoredMessage, Wire},
+};
+
+/// Deliveries asked for at once, and messages that wait to be taken.
+const BATCH: usize = 256;
+/// How long the broker keeps a consumer that nobody pulls from.
+const KEPT: Duration = Duration::from_secs(30);
+/// The longest pause before a consumer is made anew.
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// Where a reader begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// At the first message that is kept.
+    All,
+    /// At this sequence.
+    At(u64),
+    /// At the last message of each subject.
+    LastOfEach,
+    /// At what comes next.
+    New,
+}
+
+/// What is read.
+#[derive(Debug, Clone)]
+pub(crate) struct Spec {
+    /// The stream.
+    pub(crate) stream: String,
+    /// The subjects; empty means all.
+    pub(crate) filters: Vec<String>,
+    /// Where to begin.
+    pub(crate) start: Start,
+    /// After a loss: `true` begins at `start` again, `false` goes on behind the last message read.
+    pub(crate) is_restarting: bool,
+}
+
+/// What a reader tells.
+pub(crate) enum Read {
+    /// A message.
+    Message(StoredMessage),
+    /// Everything that was there when the reader began is read.
+    CaughtUp,
+    /// The reader began anew at its start: what was read before may be outdated.
+    Restarted,
+    /// The consumer cannot be made now; the reader tries again.
+    Failed(Failure),
+}
+
+/// A running reader; dropping it ends it.
+pub(crate) struct Reader {
+    task: JoinHandle<()>,
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Reader {
+    /// Begins to read; what is read goes to `sink` with `tag`.
+    pub(crate) fn spawn<Tag: Copy + Send + 'static>(
+        wire: &Wire,
+        spec: Spec,
+        tag: Tag,
+        sink: mpsc::Sender<(Tag, Read)>,
+    ) -> Self {
+        let run = run(wire.clone(), spec, tag, sink);
+        Self {
+            task: tokio::spawn(run),
+        }
+    }
+}
+
+/// A channel of fitting size.
+pub(crate) fn channel<Tag>() -> (mpsc::Sender<(Tag, Read)>, mpsc::Receiver<(Tag, Read)>) {
+    mpsc::channel(BATCH)
+}
+
+/// What the broker says about a new consumer.
+#[derive(Deserialize)]
+struct Created {
+    #[serde(default)]
+    num_pending: u64,
+    delivered: Delivered,
+}
+
+#[derive(Deserialize)]
+struct Delivered {
+    stream_seq: u64,
+}
+
+/// How far a reader is.
+struct Place {
+    start: Start,
+    /// The last stream sequence read.
+    last: u64,
+    is_caught_up: bool,
+}
+
+async fn run<Tag: Copy + Send>(wire: Wire, spec: Spec, tag: Tag, sink: mpsc::Sender<(Tag, Read)>) {
+    let mut place = Place {
+        start: spec.start,
+        last: 0,
+        is_caught_up: false,
+    };
+    let mut pause = Duration::from_millis(20);
+    let mut is_first = true;
+    loop {
+        if spec.is_restarting && !is_first {
+            place = Place {
+                start: spec.start,
+                last: 0,
+                is_caught_up: false,
+            };
+            if sink.send((tag, Read::Restarted)).await.is_err() {
+                return;
+            }
+        }
+        is_first = false;
+        let name = uuid::Uuid::now_v7().simple().to_string();
+        match create(&wire, &spec, &name, place.start).await {
+            Ok(created) => {
+                pause = Duration::from_millis(20);
+                // The broker begins right behind a stream's end when it ends before the wanted sequence: a stream in memory
+                // begins at 1 after a restart, and a reader must not wait for its old place.
+                if matches!(place.start, Start::New | Start::At(_)) {
+                    place.last = created.delivered.stream_seq;
+                }
+                if created.num_pending == 0 && !place.is_caught_up {
+                    place.is_caught_up = true;
+                    if sink.send((tag, Read::CaughtUp)).await.is_err() {
+                        return;
+                    }
+                }
+                let ended = pump(&wire, &spec.stream, &name, &mut place, tag, &sink).await;
+                let _ = wire
+                    .tell(
+                        format!("$JS.API.CONSUMER.DELETE.{}.{name}", spec.stream),
+                        None,
+                        Bytes::new(),
+                    )
+                    .await;
+                if ended {
+                    return;
+                }
+                place.start = next_start(&place);
+            }
+            Err(failure) => {
+                if sink.send((tag, Read::Failed(failure))).await.is_err() {
+                    return;
+                }
+            }
+        }
+        sleep(pause).await;
+        wire.up(PAUSE_MAX).await;
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}
+
+/// Where to go on after a loss. A reader of the last message of each subject has the older subjects still to come when it is
+/// lost in the middle, so it begins again and leaves out what it knows by sequence.
+fn next_start(place: &Place) -> Start {
+    match place.start {
+        Start::LastOfEach if !place.is_caught_up => Start::LastOfEach,
+        Start::All if place.last == 0 => Start::All,
+        _ => Start::At(place.last + 1),
+    }
+}
+
+async fn create(wire: &Wire, spec: &Spec, name: &str, start: Start) -> Result<Created, Failure> {
+    let (policy, from) = match start {
+        Start::All => ("all", None),
+        Start::At(seq) => ("by_start_sequence", Some(seq)),
+        Start::LastOfEach => ("last_per_subject", None),
+        Start::New => ("new", None),
+    };
+    let mut config = serde_json::json!({
+        "name": name,
+        "deliver_policy": policy,
+        "ack_policy": "none",
+        "max_deliver": 1,
+        "mem_storage": true,
+        "num_replicas": 1,
+        "inactive_threshold": u64::try_from(KEPT.as_nanos()).unwrap_or(u64::MAX),
+    });
+    if let Some(fields) = config.as_object_mut() {
+        if let Some(seq) = from {
+            fields.insert("opt_start_seq".to_owned(), seq.into());
+        }
+        // The broker demands a filter for the policy `last_per_subject`.
+        let all = [">".to_owned()];
+        let filters = if spec.filters.is_empty() {
+            all.as_slice()
+        } else {
+            spec.filters.as_slice()
+        };
+        match filters {
+            [one] => fields.insert("filter_subject".to_owned(), one.as_str().into()),
+            many => fields.insert("filter_subjects".to_owned(), many.into()),
+        };
+    }
+    let body =
+        serde_json::json!({"stream_name": spec.stream, "config": config, "action": "create"});
+    wire.api(&format!("CONSUMER.CREATE.{}.{name}", spec.stream), &body)
+        .await
+}
+
+/// Hands on what one consumer brings, until it is lost (`false`) or nobody listens any more (`true`).
+async fn pump<Tag: Copy + Send>(
+    wire: &Wire,
+    stream: &str,
+    consumer: &str,
+    place: &mut Place,
+    tag: Tag,
+    sink: &mpsc::Sender<(Tag, Read)>,
+) -> bool {
+    let mut pull = Pull::new(wire, stream, consumer);
+    let mut deliveries = 0;
+    loop {
+        pull.ask(BATCH).await;
+        let delivery = tokio::select! {
+            pulled = pull.next() => match pulled {
+                Pulled::Delivery(delivery) => delivery,
+                Pulled::Expired => continue,
+                Pulled::Broken(why) => {
+                    tracing::debug!(stream, why, "a reader's consumer is made anew");
+                    return false;
+                }
+            },
+            () = sink.closed() => return true,
+        };
+        let (seq, count, pending) = match delivery.info() {
+            Ok(info) => (info.stream_sequence, info.consumer_sequence, info.pending),
+            Err(error) => {
+                tracing::warn!(stream, %error, "a delivery does not say what it is");
+                return false;
+            }
+        };
+        deliveries += 1;
+        if count != deliveries {
+            tracing::debug!(stream, count, deliveries, "a reader missed deliveries");
+            return false;
+        }
+        // Every start delivers in the order of the stream, the last message of each subject included.
+        if seq > place.last {
+            place.last = seq;
+            let message = StoredMessage {
+                subject: delivery.message.subject.to_string(),
+                seq,
+                headers: delivery.message.headers.unwrap_or_default(),
+                body: delivery.message.payload,
+            };
+            if sink.send((tag, Read::Message(message))).await.is_err() {
+                return true;
+            }
+        }
+        if pending == 0 && !place.is_caught_up {
+            place.is_caught_up = true;
+            if sink.send((tag, Read::CaughtUp)).await.is_err() {
+                return true;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_goes_on_where_it_was() {
+        let at = |start, last, is_caught_up| {
+            next_start(&Place {
+                start,
+                last,
+                is_caught_up,
+            })
+        };
+        assert_eq!(at(Start::All, 0, false), Start::All);
+        assert_eq!(at(Start::All, 9, false), Start::At(10));
+        assert_eq!(at(Start::At(3), 2, false), Start::At(3));
+        assert_eq!(at(Start::LastOfEach, 9, false), Start::LastOfEach);
+        assert_eq!(at(Start::LastOfEach, 9, true), Start::At(10));
+        assert_eq!(at(Start::New, 4, true), Start::At(5));
+    }
+}

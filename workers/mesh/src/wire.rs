@@ -1,0 +1,392 @@
+//! Requests to the broker over one connection, and what their answers mean.
+//!
+//! An answer that did not come is [`Failure::Unknown`], never a refusal. A wait ends at once when the connection breaks,
+//! so that nobody waits out a timeout for an answer that is lost.
+//!
+//! Subjects published to, apart from those in `protocol::subject`: `$JS.API.>` (stream and consumer information, creation,
+//! `STREAM.MSG.GET`, `STREAM.MSG.DELETE`, `STREAM.PURGE`, `CONSUMER.MSG.NEXT`, `DIRECT.GET`), `$JS.ACK.>`, `$KV.registry.>`,
+//! `$SRV.>` replies and inboxes `_INBOX.>` of callers. Subscribed to: own inboxes `_INBOX.<worker>.>` and `$SRV.>`.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use async_nats::{Client, HeaderMap, Message, jetstream, jetstream::stream::RawMessage};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use teamster_protocol::{
+    id::{Incarnation, WorkerName},
+    limits,
+};
+use tokio::sync::watch;
+
+use crate::{Error, mux::Mux};
+
+/// Error numbers of the broker that decisions look at.
+pub(crate) mod code {
+    /// A stream does not exist.
+    pub(crate) const STREAM_NOT_FOUND: u64 = 10059;
+    /// A consumer does not exist.
+    pub(crate) const CONSUMER_NOT_FOUND: u64 = 10014;
+    /// No message fits a request.
+    pub(crate) const NO_MESSAGE: u64 = 10037;
+    /// Another message than the expected one is the last of a subject.
+    pub(crate) const WRONG_LAST_SEQUENCE: u64 = 10071;
+    /// A write to the subject is in flight; nothing was stored, nothing is known about a fence.
+    pub(crate) const WRITE_IN_FLIGHT: u64 = 10164;
+    /// The subject holds as many messages as it may.
+    pub(crate) const SUBJECT_FULL: u64 = 10077;
+}
+
+/// Why a request came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// The broker said no; nothing was done.
+    #[error("the broker refused: {description} (error {number})")]
+    Refused {
+        /// The broker's error number, or 0.
+        number: u64,
+        /// The broker's words.
+        description: String,
+    },
+    /// Nobody serves the subject now: there is no such stream, or it has no leader.
+    #[error("nobody answers on the subject")]
+    NoResponders,
+    /// No answer; whether something was done is unknown.
+    #[error("no answer: {0}")]
+    Unknown(String),
+}
+
+impl Failure {
+    /// The broker's error number.
+    pub(crate) fn number(&self) -> Option<u64> {
+        match self {
+            Self::Refused { number, .. } => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// The crate's error for a failed `action`.
+    pub(crate) fn during(self, action: impl Into<String>) -> Error {
+        let action = action.into();
+        match self {
+            Self::Refused {
+                number: code::SUBJECT_FULL,
+                ..
+            } => Error::QueueFull,
+            Self::NoResponders => Error::NoResponders { action },
+            Self::Unknown(_) => Error::Timeout { action },
+            refused @ Self::Refused { .. } => Error::Request {
+                action,
+                source: Box::new(refused),
+            },
+        }
+    }
+}
+
+/// How the connection stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Link {
+    /// How often it was lost.
+    pub(crate) losses: u64,
+    /// Whether it stands.
+    pub(crate) is_up: bool,
+}
+
+/// The broker's word that a message is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub(crate) struct PubAck {
+    /// Its stream sequence.
+    pub(crate) seq: u64,
+    /// Whether it was stored before.
+    #[serde(default)]
+    pub(crate) duplicate: bool,
+}
+
+#[derive(Deserialize)]
+struct Refusal {
+    #[serde(default)]
+    err_code: u64,
+    #[serde(default)]
+    description: String,
+}
+
+#[derive(Deserialize)]
+struct MaybeRefusal {
+    error: Option<Refusal>,
+}
+
+/// Which message of a stream is wanted, read at the stream's leader.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(crate) struct Get<'a> {
+    /// The first sequence that counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) seq: Option<u64>,
+    /// The next message on this subject.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) next_by_subj: Option<&'a str>,
+    /// The last message on this subject.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) last_by_subj: Option<&'a str>,
+}
+
+#[derive(Deserialize)]
+struct Got {
+    message: RawMessage,
+}
+
+/// A stored message.
+pub(crate) struct StoredMessage {
+    pub(crate) subject: String,
+    pub(crate) seq: u64,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+/// One connection: a cheap handle.
+#[derive(Clone)]
+pub(crate) struct Wire {
+    pub(crate) client: Client,
+    /// Only for reading what a delivery says about itself.
+    pub(crate) context: jetstream::Context,
+    pub(crate) link: watch::Receiver<Link>,
+    pub(crate) worker: WorkerName,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) mux: Arc<Mux>,
+}
+
+impl Wire {
+    /// Sends a request and waits for its one answer.
+    pub(crate) async fn ask(
+        &self,
+        subject: String,
+        headers: Option<HeaderMap>,
+        body: Bytes,
+        timeout: Duration,
+    ) -> Result<Message, Failure> {
+        let mut request = async_nats::Request::new()
+            .payload(body)
+            .timeout(Some(timeout));
+        if let Some(headers) = headers {
+            request = request.headers(headers);
+        }
+        let mut link = self.link.clone();
+        let losses = link.borrow_and_update().losses;
+        tokio::select! {
+            answer = self.client.send_request(subject, request) => answer.map_err(failure),
+            _ = link.wait_for(|link| link.losses != losses) => {
+                Err(Failure::Unknown("the connection broke".to_owned()))
+            }
+        }
+    }
+
+    /// Sends a request of the JetStream API.
+    pub(crate) async fn api<Answer: DeserializeOwned>(
+        &self,
+        subject: &str,
+        body: &impl Serialize,
+    ) -> Result<Answer, Failure> {
+        let body = serde_json::to_vec(body)
+            .map_err(|error| refused(0, format!("the request cannot be written: {error}")))?;
+        let answer = self
+            .ask(
+                format!("$JS.API.{subject}"),
+                None,
+                body.into(),
+                limits::BROKER_REQUEST,
+            )
+            .await?;
+        read_answer(&answer.payload)
+    }
+
+    /// Publishes into a stream and waits for the broker's word that the message is stored.
+    pub(crate) async fn store(
+        &self,
+        subject: String,
+        headers: Option<HeaderMap>,
+        body: Bytes,
+    ) -> Result<PubAck, Failure> {
+        let answer = self
+            .ask(subject, headers, body, limits::BROKER_REQUEST)
+            .await?;
+        read_answer(&answer.payload)
+    }
+
+    /// Publishes without waiting for anything but room in the connection's buffer.
+    pub(crate) async fn tell(
+        &self,
+        subject: String,
+        headers: Option<HeaderMap>,
+        body: Bytes,
+    ) -> Result<(), Failure> {
+        let send = async {
+            match headers {
+                Some(headers) => {
+                    self.client
+                        .publish_with_headers(subject, headers, body)
+                        .await
+                }
+                None => self.client.publish(subject, body).await,
+            }
+        };
+        match tokio::time::timeout(limits::BROKER_REQUEST, send).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(refused(0, error.to_string())),
+            Err(_) => Err(Failure::Unknown("the connection takes nothing".to_owned())),
+        }
+    }
+
+    /// A stored message, read at the stream's leader; `None` if there is none.
+    pub(crate) async fn get(
+        &self,
+        stream: &str,
+        get: &Get<'_>,
+    ) -> Result<Option<StoredMessage>, Failure> {
+        let got: Got = match self.api(&format!("STREAM.MSG.GET.{stream}"), get).await {
+            Ok(got) => got,
+            Err(failure) if failure.number() == Some(code::NO_MESSAGE) => return Ok(None),
+            Err(failure) => return Err(failure),
+        };
+        let message = jetstream::message::StreamMessage::try_from(got.message)
+            .map_err(|error| Failure::Unknown(format!("an unreadable answer: {error}")))?;
+        Ok(Some(StoredMessage {
+            subject: message.subject.to_string(),
+            seq: message.sequence,
+            headers: message.headers,
+            body: message.payload,
+        }))
+    }
+
+    /// Removes a message without overwriting its bytes; does not wait.
+    pub(crate) async fn delete(&self, stream: &str, seq: u64) -> Result<(), Failure> {
+        let body = serde_json::json!({"seq": seq, "no_erase": true}).to_string();
+        self.tell(
+            format!("$JS.API.STREAM.MSG.DELETE.{stream}"),
+            None,
+            body.into(),
+        )
+        .await
+    }
+
+    /// Removes all messages of a subject.
+    pub(crate) async fn purge(&self, stream: &str, subject: &str) -> Result<(), Failure> {
+        let body = serde_json::json!({"filter": subject});
+        self.api::<serde::de::IgnoredAny>(&format!("STREAM.PURGE.{stream}"), &body)
+            .await?;
+        Ok(())
+    }
+
+    /// How many messages each subject that `filter` matches holds, at most `subjects_max` subjects.
+    pub(crate) async fn subjects(
+        &self,
+        stream: &str,
+        filter: &str,
+        subjects_max: usize,
+    ) -> Result<BTreeMap<String, u64>, Failure> {
+        #[derive(Deserialize)]
+        struct Info {
+            state: State,
+            #[serde(default)]
+            total: usize,
+        }
+        #[derive(Deserialize)]
+        struct State {
+            #[serde(default)]
+            subjects: Option<BTreeMap<String, u64>>,
+        }
+        let mut all = BTreeMap::new();
+        let mut offset = 0;
+        loop {
+            let body = serde_json::json!({"subjects_filter": filter, "offset": offset});
+            let info: Info = self.api(&format!("STREAM.INFO.{stream}"), &body).await?;
+            let page = info.state.subjects.unwrap_or_default();
+            offset += page.len();
+            let is_last = page.is_empty() || offset >= info.total || all.len() >= subjects_max;
+            all.extend(page);
+            if is_last {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Sends what is buffered and waits until the server has read it: it answers at once that nobody listens on a subject
+    /// of ours on which nobody listens, and it reads what a connection sends in order.
+    pub(crate) async fn flush(&self) -> Result<(), Failure> {
+        let nobody = format!("_INBOX.{}.{}.nobody.listens", self.worker, self.incarnation);
+        match self
+            .ask(nobody, None, Bytes::new(), limits::BROKER_REQUEST)
+            .await
+        {
+            Ok(_) | Err(Failure::NoResponders) => Ok(()),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Waits until the connection stands, at most `limit`.
+    pub(crate) async fn up(&self, limit: Duration) -> bool {
+        let mut link = self.link.clone();
+        tokio::time::timeout(limit, link.wait_for(|link| link.is_up))
+            .await
+            .is_ok_and(|waited| waited.is_ok())
+    }
+}
+
+/// Reads an answer that is either an error or what was asked for.
+fn read_answer<Answer: DeserializeOwned>(body: &[u8]) -> Result<Answer, Failure> {
+    // An error stands at the beginning; large answers are not read twice for it.
+    let head = body.get(..256).unwrap_or(body);
+    if head.windows(7).any(|bytes| bytes == b"\"error\"")
+        && let Ok(MaybeRefusal { error: Some(error) }) = serde_json::from_slice(body)
+    {
+        return Err(refused(error.err_code, error.description));
+    }
+    serde_json::from_slice(body)
+        .map_err(|error| Failure::Unknown(format!("an unreadable answer: {error}")))
+}
+
+fn refused(number: u64, description: String) -> Failure {
+    Failure::Refused {
+        number,
+        description,
+    }
+}
+
+fn failure(error: async_nats::RequestError) -> Failure {
+    use async_nats::RequestErrorKind as Kind;
+    match error.kind() {
+        Kind::NoResponders => Failure::NoResponders,
+        Kind::InvalidSubject | Kind::MaxPayloadExceeded => refused(0, error.to_string()),
+        Kind::TimedOut | Kind::Other => Failure::Unknown(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_read() {
+        let ack: PubAck =
+            read_answer(br#"{"stream":"S","seq":7,"duplicate":true}"#).expect("an ack");
+        assert_eq!(
+            ack,
+            PubAck {
+                seq: 7,
+                duplicate: true
+            }
+        );
+        let error = read_answer::<PubAck>(
+            br#"{"error":{"code":400,"err_code":10071,"description":"wrong last sequence: 4"},"stream":"S","seq":0}"#,
+        )
+        .expect_err("a refusal");
+        assert_eq!(error.number(), Some(code::WRONG_LAST_SEQUENCE));
+        assert!(matches!(
+            read_answer::<PubAck>(b"{"),
+            Err(Failure::Unknown(_))
+        ));
+    }
+
+    #[test]
+    fn a_full_subject_is_a_full_queue() {
+        let error = refused(code::SUBJECT_FULL, String::new()).during("x");
+        assert!(matches!(error, Error::QueueFull));
+    }
+}
