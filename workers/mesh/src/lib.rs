@@ -19,19 +19,28 @@
 
 pub mod bell;
 pub mod broker;
+mod call;
 pub mod connection;
 pub mod credential;
+mod dial;
 pub mod error;
 pub mod function;
 pub mod generation;
 pub mod lane;
 pub mod live;
 pub mod log;
+mod mux;
 pub mod permission;
+mod pull;
+mod reader;
 pub mod registry;
+mod reply;
+mod rfc3339;
 pub mod serve;
 pub mod snap;
 pub mod topology;
+mod trace;
+mod wire;
 
 pub use connection::{Connect, Mesh};
 pub use error::Error;
