@@ -8,11 +8,16 @@
     reason = "in test support a failed step is a failed test"
 )]
 
+pub mod counter;
+pub mod frame;
 pub mod nats;
 pub mod process;
+pub mod proxy;
 pub mod secured;
 pub mod wait;
 
+pub use counter::Counter;
 pub use nats::Nats;
 pub use process::Process;
+pub use proxy::Proxy;
 pub use secured::Secured;

@@ -6,3 +6,5 @@
 )]
 
 mod nats;
+mod process;
+mod proxy;
