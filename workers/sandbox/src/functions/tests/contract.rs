@@ -1,0 +1,71 @@
+//! What the functions declare.
+
+use teamster_protocol::{Class, Data, Trust, Visibility};
+
+use super::*;
+use crate::{config::Config, functions::worker};
+
+#[test]
+fn every_function_declares_class_target_and_repeatability() {
+    let worker = worker(Config::default());
+    let declared: Vec<_> = worker
+        .functions
+        .iter()
+        .map(|function| {
+            let contract = &function.contract;
+            assert_eq!(contract.target.as_deref(), Some("/path"));
+            assert_eq!(contract.visibility, Visibility::Agent);
+            assert_eq!(
+                (contract.data, contract.trust),
+                (Data::Personal, Trust::Untrusted)
+            );
+            assert_eq!(contract.timeout(), limits::FS_TIMEOUT);
+            (contract.id.as_str(), contract.class, contract.idempotent)
+        })
+        .collect();
+    assert_eq!(
+        declared,
+        [
+            ("fs::read", Class::Read, false),
+            ("fs::list", Class::Read, false),
+            ("fs::find", Class::Read, false),
+            ("fs::grep", Class::Read, false),
+            ("fs::write", Class::Write, true),
+            ("fs::edit", Class::Write, false),
+        ]
+    );
+    assert_eq!(worker.name.as_str(), "sandbox");
+}
+
+#[test]
+fn schemas_say_what_a_request_needs_and_refuse_the_rest() {
+    let wants = [
+        ("fs::read", vec!["path"]),
+        ("fs::list", vec![]),
+        ("fs::find", vec!["glob"]),
+        ("fs::grep", vec!["pattern"]),
+        ("fs::write", vec!["path", "content"]),
+        ("fs::edit", vec!["path", "old", "new"]),
+    ];
+    for (function, (id, required)) in worker(Config::default()).functions.iter().zip(wants) {
+        let schema = serde_json::to_value(&function.contract.request).expect("JSON");
+        assert_eq!(function.contract.id.as_str(), id);
+        assert_eq!(schema["additionalProperties"], false, "{id}");
+        let stated = schema["required"].as_array().cloned().unwrap_or_default();
+        assert_eq!(stated, required, "{id}");
+        assert!(
+            schema["properties"]["path"]["description"].is_string(),
+            "{id}"
+        );
+    }
+}
+
+#[test]
+fn configuration_is_checked_when_it_is_read() {
+    let read = |text: &str| serde_json::from_str::<Config>(text);
+    assert_eq!(read("{}").expect("valid"), Config::default());
+    assert!(read(r#"{"protected": ["**/*.secret"]}"#).is_ok());
+    for bad in [r#"{"protected": ["a{"]}"#, r#"{"protcted": []}"#] {
+        assert!(read(bad).is_err(), "{bad}");
+    }
+}
