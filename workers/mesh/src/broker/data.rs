@@ -43,6 +43,12 @@ impl DataDir {
         Ok(data)
     }
 
+    /// The directory if it exists; nothing is created.
+    pub fn find(path: &Path) -> Option<Self> {
+        let root = fs::canonicalize(path).ok().filter(|root| root.is_dir())?;
+        Some(Self { root })
+    }
+
     /// Takes the instance lock without waiting. Where another process has it, the error names that process.
     pub fn lock(&self) -> Result<InstanceLock, Error> {
         let path = self.root.join("up.lock");
@@ -51,11 +57,9 @@ impl DataDir {
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                let mut text = String::new();
-                let _ = (&mut file).take(32).read_to_string(&mut text);
                 return Err(Error::Held {
                     path: self.root.clone(),
-                    pid: text.trim().parse().ok(),
+                    pid: read_pid(&file),
                 });
             }
             Err(TryLockError::Error(source)) => return Err(io(action())(source)),
@@ -67,10 +71,14 @@ impl DataDir {
         Ok(InstanceLock { _file: file })
     }
 
-    /// Whether an `up` holds the instance lock now.
-    pub fn is_locked(&self) -> bool {
-        open_lock(&self.root.join("up.lock"))
-            .is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+    /// The process that holds the instance lock now; `None` where none does, or where it has not said yet which it is.
+    pub fn holder(&self) -> Option<u32> {
+        let file = File::open(self.root.join("up.lock")).ok()?;
+        // A shared lock: two that look at the same time do not see each other.
+        match file.try_lock_shared() {
+            Err(TryLockError::WouldBlock) => read_pid(&file),
+            _ => None,
+        }
     }
 
     /// The directory itself, absolute.
@@ -97,6 +105,13 @@ impl DataDir {
     pub(crate) fn server_lock(&self) -> PathBuf {
         self.nats().join("server.lock")
     }
+}
+
+/// The process that a lock's file names.
+fn read_pid(file: &File) -> Option<u32> {
+    let mut text = String::new();
+    file.take(32).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
 }
 
 fn create(dir: &Path) -> Result<(), Error> {
@@ -135,10 +150,19 @@ mod tests {
     }
 
     #[test]
+    fn looking_for_a_data_directory_makes_none() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("data");
+        assert_eq!(DataDir::find(&path), None);
+        let made = DataDir::open(&path).expect("opened");
+        assert_eq!(DataDir::find(&path), Some(made));
+    }
+
+    #[test]
     fn the_second_holder_is_told_who_the_first_is() {
         let dir = tempfile::tempdir().expect("a folder");
         let data = DataDir::open(dir.path()).expect("opened");
-        assert!(!data.is_locked());
+        assert_eq!(data.holder(), None);
         let first = data.lock().expect("free");
         let error = data.lock().expect_err("held");
         let Error::Held { path, pid } = &error else {
@@ -148,8 +172,9 @@ mod tests {
             (path.as_path(), *pid),
             (data.root(), Some(std::process::id()))
         );
-        assert!(data.is_locked());
+        assert_eq!(data.holder(), Some(std::process::id()));
         drop(first);
+        assert_eq!(data.holder(), None);
         data.lock().expect("free again");
     }
 }

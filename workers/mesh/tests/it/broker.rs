@@ -245,7 +245,10 @@ async fn a_server_that_cannot_start_says_why() {
     };
     let error = Broker::start(&data, options).await.expect_err("refused");
     assert!(matches!(error, Error::Ended { .. }), "{error}");
-    assert!(error.to_string().contains("Parse error on line 6"), "{error}");
+    assert!(
+        error.to_string().contains("Parse error on line 6"),
+        "{error}"
+    );
 }
 
 #[tokio::test]

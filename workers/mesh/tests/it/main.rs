@@ -9,3 +9,4 @@
 
 mod broker;
 mod permission;
+mod within;
