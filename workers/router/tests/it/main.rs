@@ -1,0 +1,1 @@
+//! The router against servers that speak recorded dialects, and on a real mesh.
