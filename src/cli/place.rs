@@ -1,0 +1,144 @@
+//! The two directories that a command works with: the data directory and the workspace.
+
+use std::path::{Path, PathBuf};
+
+use super::{exit::Exit, failure::Failure};
+use crate::env;
+
+/// The data directory: the flag or its variable, else the XDG place. Absolute; it need not exist.
+pub(super) fn data_dir(flag: Option<&Path>) -> Result<PathBuf, Failure> {
+    let wanted = match flag {
+        Some(path) => path.to_owned(),
+        None => xdg(
+            std::env::var_os(env::XDG_DATA_HOME).map(PathBuf::from),
+            std::env::var_os(env::HOME).map(PathBuf::from),
+        )
+        .ok_or_else(|| {
+            Failure::usage(
+                "cli.no_data_dir",
+                "there is no home directory to keep data in",
+            )
+            .hint("say where: `--data DIR`")
+        })?,
+    };
+    std::path::absolute(&wanted).map_err(|error| Failure::io("resolve", &wanted, &error))
+}
+
+/// A relative XDG value is to be ignored, as its specification says.
+fn xdg(data_home: Option<PathBuf>, home: Option<PathBuf>) -> Option<PathBuf> {
+    data_home
+        .filter(|path| path.is_absolute())
+        .or_else(|| {
+            home.filter(|path| path.is_absolute())
+                .map(|home| home.join(".local/share"))
+        })
+        .map(|base| base.join("teamster"))
+}
+
+/// The workspace: the named directory, else the working directory; canonical.
+pub(super) fn workspace(flag: Option<&Path>) -> Result<PathBuf, Failure> {
+    let wanted = flag.unwrap_or_else(|| Path::new("."));
+    let path = wanted.canonicalize().map_err(|error| {
+        Failure::io("use the workspace", wanted, &error)
+            .hint("name a directory that exists: `--workspace DIR`")
+    })?;
+    if !path.is_dir() {
+        return Err(Failure::usage(
+            "cli.workspace",
+            format_args!("the workspace {} is no directory", path.display()),
+        ));
+    }
+    if path.to_str().is_none() {
+        return Err(Failure::usage(
+            "cli.workspace",
+            format_args!(
+                "the path of the workspace {} is not valid UTF-8",
+                path.display()
+            ),
+        ));
+    }
+    Ok(path)
+}
+
+/// Refuses a data directory that a model could read: one inside the workspace, or the workspace itself.
+pub(super) fn keep_apart(data: &Path, workspace: &Path) -> Result<(), Failure> {
+    let real = nearest_real(data);
+    if real.starts_with(workspace) {
+        return Err(Failure::new(
+            Exit::Usage,
+            "cli.data_in_workspace",
+            format_args!(
+                "the data directory {} lies inside the workspace {}, where the model's functions reach",
+                data.display(),
+                workspace.display()
+            ),
+        )
+        .hint("choose another one with `--data DIR`, or a narrower `--workspace DIR`"));
+    }
+    Ok(())
+}
+
+/// The canonical form of a path whose last parts need not exist yet.
+fn nearest_real(path: &Path) -> PathBuf {
+    for ancestor in path.ancestors() {
+        if let Ok(real) = ancestor.canonicalize() {
+            let rest = path
+                .strip_prefix(ancestor)
+                .unwrap_or_else(|_| Path::new(""));
+            return real.join(rest);
+        }
+    }
+    path.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_data_directory_follows_xdg() {
+        let path = |text: &str| Some(PathBuf::from(text));
+        for (data_home, home, want) in [
+            (path("/x"), path("/home/a"), path("/x/teamster")),
+            (None, path("/home/a"), path("/home/a/.local/share/teamster")),
+            (
+                path("rel"),
+                path("/home/a"),
+                path("/home/a/.local/share/teamster"),
+            ),
+            (None, path("rel"), None),
+            (None, None, None),
+        ] {
+            assert_eq!(xdg(data_home, home), want);
+        }
+    }
+
+    #[test]
+    fn data_inside_the_workspace_is_refused_through_links_too() {
+        let root = tempfile::tempdir().expect("a directory");
+        let workspace = root.path().join("work");
+        std::fs::create_dir_all(workspace.join("sub")).expect("created");
+        let workspace = workspace.canonicalize().expect("exists");
+        std::os::unix::fs::symlink(workspace.join("sub"), root.path().join("link"))
+            .expect("linked");
+        for inside in [
+            workspace.clone(),
+            workspace.join("data"),
+            workspace.join("not/yet"),
+            root.path().join("link/data"),
+        ] {
+            assert!(
+                keep_apart(&inside, &workspace).is_err(),
+                "{}",
+                inside.display()
+            );
+        }
+        for outside in [root.path().join("data"), root.path().join("workother")] {
+            assert!(
+                keep_apart(&outside, &workspace).is_ok(),
+                "{}",
+                outside.display()
+            );
+        }
+    }
+}

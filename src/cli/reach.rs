@@ -1,0 +1,205 @@
+//! Finds the mesh that a command talks to, and starts one in the background where that is wanted.
+
+use std::{
+    fs::{File, OpenOptions},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use teamster_mesh::Connect;
+use tokio::time::Instant;
+
+use super::{Global, exit::Exit, failure::Failure, output::Output, place};
+use crate::{client::Client, host};
+
+/// What to do where no mesh answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Absent {
+    /// Say so.
+    Fail,
+    /// Start one in the background.
+    Start,
+}
+
+/// How long a mesh in the background stays without anybody needing it.
+const IDLE_EXIT: &str = "10m";
+/// How long a start may take: the first one may fetch nats-server.
+const START_MAX: Duration = Duration::from_secs(330);
+/// How long a running mesh may take to answer.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// The pause between two looks.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Bytes of a failed start's words that are shown.
+const WORDS_MAX: usize = 2000;
+
+/// A client of the mesh that the options name: a server, or the one of the data directory.
+pub(super) async fn client(
+    global: &Global,
+    out: &Output,
+    absent: Absent,
+) -> Result<Client, Failure> {
+    if let Some(url) = &global.nats {
+        let connect = Connect {
+            url: url.clone(),
+            credentials: global.creds.clone(),
+        };
+        return foreign(&connect, absent).await;
+    }
+    let data = place::data_dir(global.data.as_deref())?;
+    match absent {
+        Absent::Fail => running(&data).await,
+        Absent::Start if host::embedded::is_held(&data) => running(&data).await,
+        Absent::Start => started(&data, out).await,
+    }
+}
+
+/// A server that somebody else runs. Nothing is started there; who wants to run turns needs the workers, though.
+async fn foreign(connect: &Connect, absent: Absent) -> Result<Client, Failure> {
+    let client = Client::connect(connect).await?;
+    if absent == Absent::Start {
+        let missing = client.wait_for_workers(&host::WORKERS, ANSWER_MAX).await?;
+        if !missing.is_empty() {
+            return Err(no_workers(&missing).hint(format_args!(
+                "start them: teamster worker {} --nats {}",
+                missing.join(" "),
+                connect.url
+            )));
+        }
+    }
+    Ok(client)
+}
+
+fn no_workers(missing: &[String]) -> Failure {
+    Failure::new(
+        Exit::Unavailable,
+        "mesh.no_workers",
+        format_args!("nobody runs: {}", missing.join(", ")),
+    )
+}
+
+/// The mesh of a data directory that is running.
+async fn running(data: &Path) -> Result<Client, Failure> {
+    if !host::embedded::is_held(data) {
+        return Err(Failure::new(
+            Exit::Unavailable,
+            "mesh.not_running",
+            format_args!("no mesh runs for the data directory {}", data.display()),
+        )
+        .hint("`teamster up` starts it; `teamster run` starts it by itself"));
+    }
+    let until = Instant::now() + ANSWER_MAX;
+    loop {
+        match answering(data).await {
+            Ok(client) => return Ok(client),
+            Err(failure) if Instant::now() >= until => return Err(failure),
+            Err(_) => tokio::time::sleep(PAUSE).await,
+        }
+    }
+}
+
+/// Tries once.
+async fn answering(data: &Path) -> Result<Client, Failure> {
+    let connect = host::embedded::locate(data).ok_or_else(|| {
+        Failure::new(
+            Exit::TryAgain,
+            "mesh.starting",
+            format_args!("the mesh of {} is starting", data.display()),
+        )
+        .hint("try again in a moment")
+    })?;
+    let client = Client::connect(&connect).await?;
+    let missing = client
+        .wait_for_workers(&host::WORKERS, Duration::from_secs(2))
+        .await?;
+    if missing.is_empty() {
+        Ok(client)
+    } else {
+        Err(no_workers(&missing).hint("`teamster doctor` shows what runs"))
+    }
+}
+
+/// Starts the mesh of a data directory in the background and waits for it.
+async fn started(data: &Path, out: &Output) -> Result<Client, Failure> {
+    host::embedded::prepare(data)?;
+    let words = data.join("log").join("up.out");
+    out.note(&format!(
+        "starting teamster up in the background (data {}, ends after {IDLE_EXIT} without work)",
+        data.display()
+    ));
+    let mut child = spawn(data, &words)?;
+    let until = Instant::now() + START_MAX;
+    loop {
+        let mut failure = None;
+        if host::embedded::is_held(data) {
+            match answering(data).await {
+                Ok(client) => return Ok(client),
+                Err(error) => failure = Some(error),
+            }
+        }
+        let ended = child.try_wait().ok().flatten();
+        if ended.is_some() && !host::embedded::is_held(data) {
+            return Err(ended_early(&words));
+        }
+        if Instant::now() >= until {
+            return Err(failure.unwrap_or_else(|| ended_early(&words)));
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+fn spawn(data: &Path, words: &Path) -> Result<Child, Failure> {
+    let program = std::env::current_exe().map_err(|error| {
+        Failure::new(
+            Exit::Failed,
+            "cli.exe",
+            format_args!("cannot find this program again: {error}"),
+        )
+    })?;
+    let open = || -> std::io::Result<(File, File)> {
+        let file = OpenOptions::new()
+            .create(true)
+            .write(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(words)?;
+        Ok((file.try_clone()?, file))
+    };
+    let (out, err) = open().map_err(|error| Failure::io("write", words, &error))?;
+    Command::new(program)
+        .arg("up")
+        .arg("--detached")
+        .arg("--idle-exit")
+        .arg(IDLE_EXIT)
+        .arg("--data")
+        .arg(data)
+        // A file of the workspace that a shell left open, or the terminal, is none of its business.
+        .current_dir(PathBuf::from("/"))
+        .stdin(Stdio::null())
+        .stdout(out)
+        .stderr(err)
+        .spawn()
+        .map_err(|error| {
+            Failure::new(
+                Exit::Failed,
+                "cli.spawn",
+                format_args!("cannot start teamster up: {error}"),
+            )
+        })
+}
+
+fn ended_early(words: &Path) -> Failure {
+    let said = std::fs::read_to_string(words).unwrap_or_default();
+    let said = teamster_protocol::text::tail(said.trim(), WORDS_MAX).to_owned();
+    let failure = Failure::new(
+        Exit::Unavailable,
+        "mesh.start_failed",
+        if said.is_empty() {
+            "teamster up did not start".to_owned()
+        } else {
+            format!("teamster up did not start: {said}")
+        },
+    );
+    failure.hint("`teamster up` in the foreground shows more; `teamster doctor` looks for causes")
+}

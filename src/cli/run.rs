@@ -1,0 +1,100 @@
+//! `teamster run`: sends a message, shows the turn, and ends with the code of its end.
+
+mod follow;
+mod result;
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use teamster_protocol::SessionId;
+
+use super::{
+    Global, compose,
+    exit::Exit,
+    failure::Failure,
+    output::Output,
+    place,
+    reach::{self, Absent},
+};
+
+/// Send a message and wait for the end of its turn.
+///
+/// Where no mesh answers for the data directory, `teamster up` is started in the background. On a terminal the answer
+/// appears as it is made; elsewhere each finished message is written once, from the log.
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    /// The message; nothing or `-` reads standard input
+    #[arg(value_name = "MESSAGE")]
+    message: Vec<String>,
+    /// Go on with this session, or create it under this id
+    #[arg(long, value_name = "ID")]
+    session: Option<SessionId>,
+    /// Directory that file functions may touch, for a new session. Default: the working directory
+    #[arg(long, value_name = "DIR")]
+    workspace: Option<PathBuf>,
+    /// Title of a new session
+    #[arg(long, value_name = "TEXT")]
+    title: Option<String>,
+    /// What to do when a person must decide. Default: ask on a terminal, else fail
+    #[arg(long, value_enum)]
+    approvals: Option<Approvals>,
+    #[command(flatten)]
+    turn: compose::Turn,
+}
+
+/// What to do when a person must decide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Approvals {
+    /// Ask here
+    Ask,
+    /// Wait until somebody decides elsewhere
+    Wait,
+    /// Say no
+    Deny,
+    /// Leave the turn waiting and end with code 3
+    Fail,
+}
+
+pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Result<Exit, Failure> {
+    let approvals = approvals(out, options.approvals)?;
+    let message = compose::message(&options.message)?;
+    let created_with = compose::created_with(options.title, options.workspace.as_ref())?;
+    if global.nats.is_none() {
+        let data = place::data_dir(global.data.as_deref())?;
+        if let Some(workspace) = &created_with.workspace {
+            place::keep_apart(&data, workspace.as_ref())?;
+        }
+    }
+    let client = reach::client(global, out, Absent::Start).await?;
+    let is_new = match &options.session {
+        Some(session) => client
+            .mesh()
+            .log()
+            .tail(session)
+            .await
+            .map_err(Failure::from)?
+            .is_none(),
+        None => true,
+    };
+    let request = options
+        .turn
+        .request(options.session, message, created_with, is_new);
+    let sent = client.send(request).await?;
+    follow::Follower::new(out, client, &sent, approvals)
+        .run()
+        .await
+}
+
+/// Refuses to ask where nobody can answer.
+fn approvals(out: &Output, wanted: Option<Approvals>) -> Result<Approvals, Failure> {
+    match wanted {
+        Some(Approvals::Ask) if !out.can_ask() => Err(Failure::usage(
+            "cli.no_terminal",
+            "--approvals ask needs a terminal for the question and the answer",
+        )
+        .hint("use --approvals wait, deny or fail")),
+        Some(wanted) => Ok(wanted),
+        None if out.can_ask() && out.is_text() => Ok(Approvals::Ask),
+        None => Ok(Approvals::Fail),
+    }
+}

@@ -1,0 +1,570 @@
+//! Follows one turn to its end: shows it, asks about approvals, lets go or stops on Ctrl-C.
+
+use std::time::Duration;
+
+use serde_json::json;
+use teamster_core::display;
+use teamster_protocol::{
+    Commit, Digest, Event, Lane, MessageId, SessionId,
+    event::DropReason,
+    function::{
+        approval::{Pending, ResolveRequest},
+        harness::{SendReply, SendState},
+    },
+    input::Decision,
+};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    time::{Instant, sleep_until},
+};
+
+use super::{
+    Approvals,
+    result::{Outcome, document, verdict},
+};
+use crate::{
+    cli::{
+        ask::{self, Answer, Lines},
+        exit::Exit,
+        failure::Failure,
+        output::{Closed, Format, Output},
+        show,
+        status::{self, Status},
+    },
+    client::{
+        Client, Item, Watch,
+        session::{Happening, Session},
+        stream::{Piece, Stream},
+    },
+    env,
+};
+
+/// How long after the first Ctrl-C a second one stops the turn.
+const SECOND_CHANCE: Duration = Duration::from_secs(2);
+/// How long a stopped turn may take to end before this command does not wait any longer.
+const STOP_MAX: Duration = Duration::from_secs(15);
+/// How long a message may lie before the user is told that nobody takes it.
+const SLOW_START: Duration = Duration::from_secs(10);
+/// How often the elapsed time is drawn.
+const TICK: Duration = Duration::from_millis(250);
+
+/// Follows one turn.
+pub(super) struct Follower<'a> {
+    out: &'a Output,
+    client: Client,
+    watch: Watch,
+    id: SessionId,
+    message: MessageId,
+    seq: u64,
+    approvals: Approvals,
+    session: Session,
+    stream: Stream,
+    status: Status,
+    lines: Option<Lines>,
+    question: Option<Pending>,
+    has_denied: bool,
+    has_begun: bool,
+    is_lost: bool,
+    let_go_at: Option<Instant>,
+    stopped_at: Option<Instant>,
+}
+
+/// What woke the loop up.
+enum Wake {
+    Item(Result<Item, crate::client::Error>),
+    Line(Option<String>),
+    Interrupt,
+    Terminate,
+    Deadline,
+    Tick,
+}
+
+impl<'a> Follower<'a> {
+    pub(super) fn new(
+        out: &'a Output,
+        client: Client,
+        sent: &SendReply,
+        approvals: Approvals,
+    ) -> Self {
+        let mut status = Status::new(out);
+        if out.is_text() {
+            let word = match sent.state {
+                SendState::Merged => " (joins the running turn)",
+                SendState::Deduplicated => " (sent before; this is what became of it)",
+                SendState::Queued => "",
+            };
+            status.note(&format!(
+                "session {}{word}",
+                display::terminal(sent.session_id.as_str())
+            ));
+        }
+        Self {
+            watch: client.watch(&sent.session_id, 0),
+            out,
+            client,
+            id: sent.session_id.clone(),
+            message: sent.message_id.clone(),
+            seq: sent.seq,
+            approvals,
+            session: Session::default(),
+            stream: Stream::default(),
+            status,
+            lines: None,
+            question: None,
+            has_denied: false,
+            has_begun: false,
+            is_lost: false,
+            let_go_at: None,
+            stopped_at: None,
+        }
+    }
+
+    /// Follows to the end and tells the result.
+    pub(super) async fn run(mut self) -> Result<Exit, Failure> {
+        let followed = Box::pin(self.follow()).await;
+        self.status.clear();
+        if self.stream.is_open() && self.out.is_live() {
+            let _ = self.out.text("\n");
+        }
+        let turn = self
+            .session
+            .turn
+            .as_ref()
+            .filter(|_| self.session.answers(&self.message));
+        let outcome = match followed {
+            Ok(outcome) => outcome,
+            Err(failure) => {
+                self.out.failure(&failure, Some(document(&self.id, turn)));
+                return Ok(failure.exit);
+            }
+        };
+        if let (Outcome::Ended(_), Some(turn)) = (&outcome, turn) {
+            self.status.end(turn);
+        }
+        let (exit, failure) = verdict(&self.id, turn, &outcome, self.has_denied);
+        if let (Outcome::Waiting(approval), Format::Text) = (&outcome, self.out.format) {
+            let _ = self.out.line(approval.as_str());
+        }
+        match failure {
+            Some(failure) => self.out.failure(&failure, Some(document(&self.id, turn))),
+            None if self.out.format == Format::Json => {
+                let _ = self.out.document(&document(&self.id, turn));
+            }
+            None => {}
+        }
+        Ok(exit)
+    }
+
+    async fn follow(&mut self) -> Result<Outcome, Failure> {
+        let trap = |kind| {
+            signal(kind).map_err(|error| {
+                Failure::new(
+                    Exit::Failed,
+                    "cli.signal",
+                    format_args!("cannot wait for signals: {error}"),
+                )
+            })
+        };
+        let mut interrupts = trap(SignalKind::interrupt())?;
+        let mut terminations = trap(SignalKind::terminate())?;
+        let slow_at = Instant::now() + SLOW_START;
+        let mut tick = tokio::time::interval(TICK);
+        loop {
+            let outcome = match self
+                .wake(&mut interrupts, &mut terminations, &mut tick)
+                .await
+            {
+                Wake::Item(item) => self.item(item?).await?,
+                Wake::Line(line) => self.answer(line).await?,
+                Wake::Interrupt => self.interrupt().await?,
+                Wake::Terminate | Wake::Deadline => Some(Outcome::Detached),
+                Wake::Tick => {
+                    self.tick(slow_at);
+                    None
+                }
+            };
+            if let Some(outcome) = outcome {
+                return Ok(outcome);
+            }
+        }
+    }
+
+    async fn wake(
+        &mut self,
+        interrupts: &mut Signal,
+        terminations: &mut Signal,
+        tick: &mut tokio::time::Interval,
+    ) -> Wake {
+        let deadline = match (self.stopped_at, self.let_go_at) {
+            (Some(at), _) => Some(at + STOP_MAX),
+            (None, Some(at)) => Some(at + SECOND_CHANCE),
+            (None, None) => None,
+        };
+        let line = async {
+            match &mut self.lines {
+                Some(lines) => lines.next().await,
+                None => std::future::pending().await,
+            }
+        };
+        let over = async {
+            match deadline {
+                Some(deadline) => sleep_until(deadline).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            _ = interrupts.recv() => Wake::Interrupt,
+            _ = terminations.recv() => Wake::Terminate,
+            () = over => Wake::Deadline,
+            item = self.watch.next() => Wake::Item(item),
+            line = line => Wake::Line(line),
+            _ = tick.tick() => Wake::Tick,
+        }
+    }
+
+    fn tick(&mut self, slow_at: Instant) {
+        let is_quiet_line =
+            self.question.is_none() && !(self.stream.is_open() && self.out.is_live());
+        match &self.session.turn {
+            Some(turn) if self.has_begun && is_quiet_line => self.status.show(turn),
+            _ => {}
+        }
+        if !self.has_begun && !self.is_lost && Instant::now() > slow_at {
+            self.is_lost = true;
+            self.status.note("the message is stored, but no turn has begun yet; `teamster doctor` shows whether a harness runs");
+        }
+    }
+
+    async fn item(&mut self, item: Item) -> Result<Option<Outcome>, Failure> {
+        match item {
+            Item::Commit { seq, commit } => self.commit(seq, &commit).await,
+            Item::Delta(delta) => {
+                let piece = self.stream.delta(&delta);
+                let pieces = piece.as_slice();
+                if self.has_begun && self.write(pieces, true).is_err() {
+                    return Ok(Some(Outcome::Closed));
+                }
+                Ok(None)
+            }
+            Item::Interrupted => {
+                if !std::mem::replace(&mut self.is_lost, true) {
+                    self.status.note("the mesh does not answer; still trying");
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    async fn commit(&mut self, seq: u64, commit: &Commit) -> Result<Option<Outcome>, Failure> {
+        self.is_lost &= !self.has_begun;
+        self.session.open(commit);
+        let brings_mine = commit
+            .events
+            .iter()
+            .any(|event| matches!(event, Event::MessageAdded { message, .. } if is_message(message, &self.message)));
+        for event in &commit.events {
+            if let Some(failure) = self.dropped(event) {
+                return Err(failure);
+            }
+            let happening = self.session.event(&self.id, commit.at_ms, event);
+            let is_mine = self.session.answers(&self.message);
+            if is_mine && !std::mem::replace(&mut self.has_begun, true) {
+                self.began();
+            }
+            if (is_mine || brings_mine) && self.tell(seq, commit, event).is_err() {
+                return Ok(Some(Outcome::Closed));
+            }
+            match happening {
+                Some(happening) if is_mine => {
+                    if let Some(outcome) = self.happening(happening).await? {
+                        return Ok(Some(outcome));
+                    }
+                }
+                // What another turn says is not shown, but the message may join it in the middle of an answer.
+                Some(Happening::Generating(request)) => drop(self.stream.started(&request)),
+                Some(Happening::Said { request, text }) => drop(self.stream.said(&request, &text)),
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// The message itself was refused by the session.
+    fn dropped(&self, event: &Event) -> Option<Failure> {
+        match event {
+            Event::InputDropped {
+                lane: Lane::In,
+                seq,
+                why: DropReason::Malformed { message },
+            } if *seq == self.seq => Some(Failure::new(
+                Exit::Failed,
+                "session.input_dropped",
+                format_args!("the session could not take the message: {message}"),
+            )),
+            _ => None,
+        }
+    }
+
+    /// One line of `--jsonl`: the event as the log has it, with its place.
+    fn tell(&self, seq: u64, commit: &Commit, event: &Event) -> Result<(), Closed> {
+        if self.out.format != Format::JsonLines {
+            return Ok(());
+        }
+        self.out
+            .document(&super::super::sessions::event_line(seq, commit, event))
+    }
+
+    async fn happening(&mut self, happening: Happening) -> Result<Option<Outcome>, Failure> {
+        let closed = Ok(Some(Outcome::Closed));
+        match happening {
+            Happening::Generating(request) => {
+                let pieces = self.stream.started(&request);
+                if self.write(&pieces, true).is_err() {
+                    return closed;
+                }
+            }
+            Happening::Said { request, text } => {
+                let pieces = self.stream.said(&request, &text);
+                if self.write(&pieces, false).is_err() {
+                    return closed;
+                }
+            }
+            Happening::Ran { function, outcome } if outcome.is_error() => {
+                let name =
+                    function.map_or_else(|| "a call".to_owned(), |function| function.to_string());
+                self.status.note(&format!(
+                    "{}: {}",
+                    display::terminal(&name),
+                    show::word(&outcome)
+                ));
+            }
+            Happening::Began | Happening::Running(_) | Happening::Ran { .. } => {}
+            Happening::TookOver(attempt) => {
+                self.status.note(&format!(
+                    "another harness goes on with the turn (attempt {attempt})"
+                ));
+            }
+            Happening::Asked(pending) => return self.asked(*pending).await,
+            Happening::Answered { approval, how } => {
+                if self
+                    .question
+                    .take_if(|question| question.approval_id == approval)
+                    .is_some()
+                {
+                    self.out.say("");
+                }
+                self.status.note(&format!("{approval}: {how}"));
+            }
+            Happening::Ended(reason) => return Ok(Some(Outcome::Ended(reason))),
+        }
+        Ok(None)
+    }
+
+    fn began(&mut self) {
+        let model = self
+            .session
+            .turn
+            .as_ref()
+            .and_then(|turn| turn.model.clone());
+        let Some(model) = model else { return };
+        self.status
+            .note(&format!("model {}", status::label(&model)));
+        if !status::is_scripted(&model) {
+            return;
+        }
+        let key = env::PROVIDER_KEYS
+            .iter()
+            .find(|(name, _)| std::env::var_os(name).is_some());
+        if let Some((name, provider)) = key {
+            self.status.note(&format!(
+                "{name} is set: `--model {provider}/MODEL` would use it; nothing is sent unless you choose it"
+            ));
+        }
+    }
+
+    /// Writes pieces of text. On a terminal what streams is written at once; elsewhere only what the log says counts.
+    fn write(&mut self, pieces: &[Piece], is_streaming: bool) -> Result<(), Closed> {
+        for piece in pieces {
+            if let Piece::Retry {
+                attempt,
+                wait_ms,
+                reason,
+            } = piece
+            {
+                self.status.note(&format!(
+                    "the provider failed ({}); attempt {attempt} in {:.1} s",
+                    display::terminal(reason),
+                    Duration::from_millis(*wait_ms).as_secs_f64()
+                ));
+            }
+            match self.out.format {
+                Format::JsonLines => {
+                    if let (Piece::Text(text), true) = (piece, is_streaming) {
+                        self.out
+                            .document(&json!({ "type": "delta", "text": text }))?;
+                    }
+                }
+                Format::Text if self.out.is_live() => {
+                    self.status.clear();
+                    match piece {
+                        Piece::Text(text) => self.out.text(&display::terminal(text))?,
+                        Piece::Again => {
+                            self.out.text("\n")?;
+                            self.out.note("(what stands above was cut off; the answer again, from its beginning)");
+                        }
+                        Piece::End => self.out.text("\n")?,
+                        Piece::Retry { .. } => {}
+                    }
+                }
+                Format::Text | Format::Json => {}
+            }
+        }
+        if !is_streaming && self.out.is_text() && !self.out.is_live() {
+            self.write_last(pieces)?;
+        }
+        Ok(())
+    }
+
+    /// Where standard output is no terminal: the message that was just committed, whole.
+    fn write_last(&self, pieces: &[Piece]) -> Result<(), Closed> {
+        let said = self
+            .session
+            .turn
+            .as_ref()
+            .and_then(|turn| turn.texts.last());
+        match said {
+            Some(text) if pieces.contains(&Piece::End) => self.out.line(&display::terminal(text)),
+            _ => Ok(()),
+        }
+    }
+
+    async fn asked(&mut self, pending: Pending) -> Result<Option<Outcome>, Failure> {
+        match self.approvals {
+            Approvals::Fail => {
+                // The log is replayed from its beginning: what was decided since is told by what follows.
+                if self
+                    .client
+                    .approval(&pending.approval_id)
+                    .await
+                    .is_ok_and(|reply| reply.resolution.is_some())
+                {
+                    return Ok(None);
+                }
+                Ok(Some(Outcome::Waiting(pending.approval_id)))
+            }
+            Approvals::Wait => {
+                self.status.note(&format!(
+                    "waiting for a decision: teamster approvals approve {} (or deny)",
+                    pending.approval_id
+                ));
+                Ok(None)
+            }
+            Approvals::Deny => {
+                self.has_denied = true;
+                let reason = "nobody was there to be asked".to_owned();
+                self.decide(
+                    &pending,
+                    pending.digest,
+                    Decision::Deny {
+                        reason: Some(reason),
+                    },
+                )
+                .await?;
+                Ok(None)
+            }
+            Approvals::Ask => {
+                self.ask(pending);
+                Ok(None)
+            }
+        }
+    }
+
+    fn ask(&mut self, pending: Pending) {
+        self.status.clear();
+        self.out
+            .say(&format!("\n{}", show::pending(&pending, show::now_ms())));
+        self.out.raw(ask::QUESTION);
+        self.question = Some(pending);
+        self.lines.get_or_insert_with(Lines::new).want();
+    }
+
+    async fn answer(&mut self, line: Option<String>) -> Result<Option<Outcome>, Failure> {
+        let Some(question) = self.question.take() else {
+            return Ok(None); // decided elsewhere while somebody typed
+        };
+        let Some(line) = line else {
+            return Ok(Some(Outcome::Waiting(question.approval_id)));
+        };
+        match ask::read(&line) {
+            Answer::Decided(decision) => {
+                self.decide(&question, question.digest, decision).await?;
+            }
+            Answer::Edit => {
+                match tokio::task::block_in_place(|| ask::edit(self.out, &question.arguments))? {
+                    Some(arguments) => {
+                        self.decide(&question, question.digest, Decision::Edit { arguments })
+                            .await?;
+                    }
+                    None => self.ask(question),
+                }
+            }
+            Answer::Unclear => {
+                self.out.raw(ask::QUESTION);
+                self.question = Some(question);
+                if let Some(lines) = &mut self.lines {
+                    lines.want();
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    async fn decide(
+        &mut self,
+        pending: &Pending,
+        digest: Digest,
+        decision: Decision,
+    ) -> Result<(), Failure> {
+        let request = ResolveRequest {
+            approval_id: pending.approval_id.clone(),
+            digest,
+            decision,
+            channel: "cli".to_owned(),
+        };
+        let reply = self.client.resolve(&request).await?;
+        if !reply.won {
+            self.status.note(&format!(
+                "too late: {}",
+                show::resolution(&reply.resolution)
+            ));
+        }
+        Ok(())
+    }
+
+    async fn interrupt(&mut self) -> Result<Option<Outcome>, Failure> {
+        if self.stopped_at.is_some() {
+            return Ok(Some(Outcome::Detached));
+        }
+        if self.let_go_at.take().is_none() {
+            self.let_go_at = Some(Instant::now());
+            self.status.clear();
+            self.out.say(&format!(
+                "\nletting go; the turn goes on: teamster sessions tail {}\nCtrl-C once more within {} s stops the turn",
+                display::terminal(self.id.as_str()),
+                SECOND_CHANCE.as_secs()
+            ));
+            return Ok(None);
+        }
+        self.out.say("stopping the turn");
+        self.stopped_at = Some(Instant::now());
+        let turn = self.session.turn.as_ref().and_then(|turn| turn.id.clone());
+        let turn = turn.filter(|_| self.session.answers(&self.message));
+        self.client.stop(&self.id, turn.as_ref()).await?;
+        Ok(None)
+    }
+}
+
+fn is_message(message: &teamster_protocol::Message, id: &MessageId) -> bool {
+    matches!(message, teamster_protocol::Message::User { id: mine, .. } if mine == id)
+}

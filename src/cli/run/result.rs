@@ -1,0 +1,202 @@
+//! What a followed turn comes to: a report, an exit code, words. Pure.
+
+use serde_json::Value;
+use teamster_protocol::{ApprovalId, SessionId, event::EndReason};
+
+use crate::{
+    cli::{exit::Exit, failure::Failure},
+    client::session::{Report, Turn},
+};
+
+/// How following ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// The turn ended.
+    Ended(EndReason),
+    /// The turn waits for a person, and nobody is asked here.
+    Waiting(ApprovalId),
+    /// The user let go; the turn goes on.
+    Detached,
+    /// Nobody reads standard output any longer; the turn goes on.
+    Closed,
+}
+
+/// The exit code, and the failure to tell where there is one. `denied` says that this command said no in the user's name.
+pub(super) fn verdict(
+    session: &SessionId,
+    turn: Option<&Turn>,
+    outcome: &Outcome,
+    denied: bool,
+) -> (Exit, Option<Failure>) {
+    match outcome {
+        Outcome::Closed => (Exit::Completed, None),
+        Outcome::Detached => (
+            Exit::Interrupted,
+            Some(
+                Failure::new(Exit::Interrupted, "cli.detached", "you let go; the turn goes on")
+                    .hint(format_args!("teamster sessions tail {session}")),
+            ),
+        ),
+        Outcome::Waiting(approval) => (
+            Exit::Waiting,
+            Some(
+                Failure::new(
+                    Exit::Waiting,
+                    "approval.pending",
+                    format_args!("the turn waits for a decision: {approval}"),
+                )
+                .hint(format_args!(
+                    "teamster approvals approve {approval} (or deny), then teamster sessions tail {session}"
+                )),
+            ),
+        ),
+        Outcome::Ended(EndReason::Completed) if denied => (
+            Exit::Refused,
+            Some(
+                Failure::new(
+                    Exit::Refused,
+                    "approval.denied",
+                    "the turn is complete, but a call that needed a person was denied by --approvals deny",
+                )
+                .hint("run it on a terminal, or with --approvals wait"),
+            ),
+        ),
+        Outcome::Ended(reason) => {
+            let exit = Exit::of_end(reason, turn.and_then(|turn| turn.trouble));
+            (exit, failure_of(session, exit, reason))
+        }
+    }
+}
+
+fn failure_of(session: &SessionId, exit: Exit, reason: &EndReason) -> Option<Failure> {
+    let failure = match reason {
+        EndReason::Completed => return None,
+        EndReason::Failed { code, message } => Failure::new(exit, code, message).hint(
+            format_args!("teamster sessions show {session} tells what led to it"),
+        ),
+        EndReason::Cancelled { by } => Failure::new(
+            exit,
+            "turn.cancelled",
+            format_args!("the turn was stopped by {by}"),
+        ),
+        EndReason::Budget { which } => Failure::new(
+            exit,
+            "turn.budget",
+            format_args!("the turn met its bound on {}", which.as_str()),
+        )
+        .hint(
+            "raise it with --max-turns, --max-tokens, --max-cost-usd, --max-calls or --max-seconds",
+        ),
+        EndReason::Denied { rule, message } => Failure::new(
+            exit,
+            "turn.denied",
+            format_args!("the turn was refused by {rule}: {message}"),
+        ),
+        EndReason::NoProgress => Failure::new(
+            exit,
+            "turn.no_progress",
+            "the model made the same call with the same result again and again",
+        )
+        .hint("say more precisely what you want, or take another model with --model"),
+        EndReason::Poisoned => Failure::new(
+            exit,
+            "turn.poisoned",
+            "the turn was taken over too often; something in it ends the process that runs it",
+        )
+        .hint("teamster doctor, and the log in the data directory"),
+    };
+    Some(failure)
+}
+
+/// The one document of `--json`.
+pub(super) fn document(session: &SessionId, turn: Option<&Turn>) -> Value {
+    serde_json::to_value(Report::of(session, turn)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use teamster_protocol::{Principal, usage::BudgetKind};
+
+    use super::*;
+
+    #[test]
+    fn every_outcome_has_its_code_and_its_words() {
+        let session = SessionId::parse("s").expect("valid");
+        let approval = ApprovalId::parse("apr_1").expect("valid");
+        let by = Principal::parse("owner").expect("valid");
+        let rows = [
+            (Outcome::Ended(EndReason::Completed), false, 0, None),
+            (
+                Outcome::Ended(EndReason::Completed),
+                true,
+                4,
+                Some("approval.denied"),
+            ),
+            (
+                Outcome::Ended(EndReason::Cancelled { by }),
+                false,
+                130,
+                Some("turn.cancelled"),
+            ),
+            (
+                Outcome::Ended(EndReason::Budget {
+                    which: BudgetKind::Steps,
+                }),
+                false,
+                5,
+                Some("turn.budget"),
+            ),
+            (
+                Outcome::Ended(EndReason::NoProgress),
+                false,
+                1,
+                Some("turn.no_progress"),
+            ),
+            (
+                Outcome::Waiting(approval),
+                false,
+                3,
+                Some("approval.pending"),
+            ),
+            (Outcome::Detached, false, 130, Some("cli.detached")),
+            (Outcome::Closed, false, 0, None),
+        ];
+        for (outcome, denied, code, failure) in rows {
+            let (exit, told) = verdict(&session, None, &outcome, denied);
+            assert_eq!(exit.code(), code, "{outcome:?}");
+            assert_eq!(
+                told.map(|told| told.code).as_deref(),
+                failure,
+                "{outcome:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_document_has_all_its_fields_even_when_nothing_is_known() {
+        let session = SessionId::parse("s").expect("valid");
+        let document = document(&session, None);
+        let keys: Vec<&str> = document
+            .as_object()
+            .expect("an object")
+            .keys()
+            .map(String::as_str)
+            .collect();
+        let mut want = vec![
+            "v",
+            "session",
+            "turn",
+            "status",
+            "reason",
+            "text",
+            "usage",
+            "cost_usd",
+            "approvals",
+        ];
+        want.sort_unstable();
+        let mut keys = keys;
+        keys.sort_unstable();
+        assert_eq!(keys, want);
+        assert_eq!(document["status"], "unknown");
+    }
+}

@@ -1,0 +1,214 @@
+//! `sessions show`: one session's state and transcript.
+
+use serde_json::{Value, json};
+use teamster_core::display;
+use teamster_protocol::{
+    Event, SessionId,
+    event::EndReason,
+    message::{Content, Message},
+    usage::NanoUsd,
+};
+
+use super::{end_words, ls::phase};
+use crate::{
+    cli::{
+        exit::Exit,
+        failure::Failure,
+        output::{Format, Output},
+        show,
+        status::grouped,
+    },
+    client::{Client, session::Session},
+};
+
+/// An entry of a transcript.
+enum Entry {
+    Message(Message),
+    Result {
+        function: String,
+        outcome: String,
+        text: String,
+    },
+    End(EndReason),
+}
+
+pub(super) async fn run(out: &Output, client: &Client, id: &SessionId) -> Result<Exit, Failure> {
+    let commits = client.commits(id).await?;
+    let mut session = Session::default();
+    let mut entries = Vec::new();
+    for (_, commit) in &commits {
+        session.open(commit);
+        for event in &commit.events {
+            session.event(id, commit.at_ms, event);
+            entries.extend(entry(&session, event));
+        }
+    }
+    match out.format {
+        Format::Json => out.document(&document(id, &session, &entries))?,
+        Format::JsonLines => {
+            for (seq, commit) in &commits {
+                for event in &commit.events {
+                    out.document(&super::event_line(*seq, commit, event))?;
+                }
+            }
+        }
+        Format::Text => {
+            out.text(&header(id, &session))?;
+            for entry in &entries {
+                out.text(&words(entry))?;
+            }
+        }
+    }
+    Ok(Exit::Completed)
+}
+
+fn entry(session: &Session, event: &Event) -> Option<Entry> {
+    match event {
+        Event::MessageAdded { message, .. } => Some(Entry::Message(message.clone())),
+        Event::GenerationFinished {
+            message: Some(message),
+            ..
+        }
+        | Event::GenerationInterrupted {
+            partial: Some(message),
+            ..
+        } => Some(Entry::Message(message.clone())),
+        Event::CallFinished {
+            call,
+            outcome,
+            text,
+            ..
+        }
+        | Event::CallRefused {
+            call,
+            outcome,
+            text,
+            ..
+        } => Some(Entry::Result {
+            function: session
+                .function_of(call)
+                .map_or_else(|| call.to_string(), ToString::to_string),
+            outcome: show::word(outcome),
+            text: text.clone(),
+        }),
+        Event::TurnEnded { reason, .. } => Some(Entry::End(reason.clone())),
+        _ => None,
+    }
+}
+
+fn header(id: &SessionId, session: &Session) -> String {
+    let cost = match session.cost {
+        Some(cost) if session.cost_is_partial => {
+            format!("${:.4} and what is unpriced", cost.as_usd())
+        }
+        Some(cost) => format!("${:.4}", cost.as_usd()),
+        None => "unknown".to_owned(),
+    };
+    let mut text = format!(
+        "session    {}\nstatus     {}\nworkspace  {}\nbegan      {}\nused       {}\nturns      {} in {} commits\ntokens     {}\ncost       {cost}\n",
+        display::terminal(id.as_str()),
+        phase(session),
+        display::terminal(session.workspace.as_deref().unwrap_or("-")),
+        show::moment(session.created_at_ms),
+        show::moment(session.updated_at_ms),
+        session.turns,
+        session.commits,
+        grouped(session.usage.total()),
+    );
+    if let Some(turn) = &session.turn {
+        for approval in turn.pending.keys() {
+            text.push_str(&format!(
+                "waits for  {approval} (teamster approvals show {approval})\n"
+            ));
+        }
+    }
+    text
+}
+
+fn words(entry: &Entry) -> String {
+    match entry {
+        Entry::Message(Message::Assistant {
+            content, partial, ..
+        }) => {
+            let mut text = String::from("\nassistant:\n");
+            for part in content {
+                match part {
+                    Content::Text { text: said } => {
+                        text.push_str(&display::terminal(said));
+                        text.push('\n');
+                    }
+                    Content::Thinking { .. } => {}
+                    Content::Call(call) => {
+                        text.push_str(&format!(
+                            "  -> {} {}\n",
+                            display::terminal(&call.name),
+                            display::ascii(&call.arguments)
+                        ));
+                    }
+                }
+            }
+            if *partial {
+                text.push_str("  (cut off)\n");
+            }
+            text
+        }
+        Entry::Message(message) => {
+            let who = match message {
+                Message::User { from, .. } => from.to_string(),
+                _ => "notice".to_owned(),
+            };
+            format!(
+                "\n{who}:\n{}\n",
+                display::terminal(&crate::client::session::visible(message))
+            )
+        }
+        Entry::Result {
+            function,
+            outcome,
+            text,
+        } => {
+            let shown = teamster_protocol::text::cut(text, 2000);
+            let indented: String = display::terminal(&shown)
+                .lines()
+                .map(|line| format!("     {line}\n"))
+                .collect();
+            format!("  <- {function}: {outcome}\n{indented}")
+        }
+        Entry::End(reason) => format!("\n-- turn ended: {} --\n", end_words(reason)),
+    }
+}
+
+fn document(id: &SessionId, session: &Session, entries: &[Entry]) -> Value {
+    let transcript: Vec<Value> = entries
+        .iter()
+        .map(|entry| match entry {
+            Entry::Message(message) => serde_json::to_value(message).unwrap_or_default(),
+            Entry::Result {
+                function,
+                outcome,
+                text,
+            } => json!({ "role": "function_result", "function": function, "outcome": outcome, "text": text }),
+            Entry::End(reason) => json!({ "role": "end", "reason": reason }),
+        })
+        .collect();
+    let pending: Vec<_> = session
+        .turn
+        .iter()
+        .flat_map(|turn| turn.pending.keys())
+        .collect();
+    json!({
+        "v": 1,
+        "session": id,
+        "status": phase(session),
+        "title": session.title,
+        "workspace": session.workspace,
+        "commits": session.commits,
+        "turns": session.turns,
+        "created_at_ms": session.created_at_ms,
+        "updated_at_ms": session.updated_at_ms,
+        "usage": session.usage,
+        "cost_usd": session.cost.filter(|_| !session.cost_is_partial).map(NanoUsd::as_usd),
+        "approvals": pending,
+        "transcript": transcript,
+    })
+}

@@ -1,0 +1,306 @@
+//! What a command or an embedding program uses: connect as an operator, send, stop, decide, follow.
+//!
+//! Owns: requests to operator functions and the reading of logs and live deltas. Invariants: every send carries an
+//! idempotency key, so that a repetition after a lost answer is never a second message; the result of a turn comes from the
+//! log, deltas are only for the eye.
+//!
+//! Never: a write to a session's log or lanes. A client asks; the harness and the gate write.
+
+pub mod error;
+pub mod session;
+pub mod stream;
+pub mod watch;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::{Serialize, de::DeserializeOwned};
+use teamster_mesh::{
+    Connect, Mesh, connection::Call, log::From as Begin, permission, registry::Catalog,
+};
+use teamster_protocol::{
+    ApprovalId, Commit, Fault, FunctionId, Phase, Principal, SessionId, TurnId,
+    contract::Visibility,
+    function::{approval, harness},
+    id::WorkerName,
+};
+
+pub use error::Error;
+pub use watch::{Item, Watch};
+
+/// Tries of a request that is safe to repeat.
+const TRIES: u32 = 3;
+/// How long a request waits for its answer; decisions wait for their commit within it.
+const REQUEST: Duration = Duration::from_secs(20);
+
+/// An operator's connection to a mesh: a cheap handle.
+#[derive(Clone)]
+pub struct Client {
+    mesh: Mesh,
+    principal: Principal,
+}
+
+/// A call of any function by an operator.
+#[derive(Debug, Clone)]
+pub struct DirectCall {
+    /// The function.
+    pub function: FunctionId,
+    /// The exact argument bytes.
+    pub arguments: Bytes,
+    /// The session in whose name.
+    pub session: Option<SessionId>,
+    /// The workspace root, absolute.
+    pub workspace: Option<String>,
+    /// How long to wait.
+    pub timeout: Duration,
+}
+
+impl Client {
+    /// Connects as the operator.
+    pub async fn connect(options: &Connect) -> Result<Self, Error> {
+        let name = WorkerName::parse(permission::OPERATOR).map_err(Error::Name)?;
+        let mesh = Mesh::connect(options, name).await.map_err(Error::Mesh)?;
+        let principal = Principal::parse(permission::OWNER).map_err(Error::Name)?;
+        Ok(Self { mesh, principal })
+    }
+
+    /// The connection, for what this type has no method for.
+    pub fn mesh(&self) -> &Mesh {
+        &self.mesh
+    }
+
+    /// What the registry says now.
+    pub async fn catalog(&self) -> Result<std::sync::Arc<Catalog>, Error> {
+        let registry = self.mesh.registry().await.map_err(Error::Mesh)?;
+        Ok(registry.wait(Duration::from_secs(2), |_| true).await)
+    }
+
+    /// Waits until all of `workers` are registered, at most `limit`; the names that are missing at the end.
+    pub async fn wait_for_workers(
+        &self,
+        workers: &[&str],
+        limit: Duration,
+    ) -> Result<Vec<String>, Error> {
+        let registry = self.mesh.registry().await.map_err(Error::Mesh)?;
+        let catalog = registry
+            .wait(limit, |catalog| missing(catalog, workers).is_empty())
+            .await;
+        Ok(missing(&catalog, workers))
+    }
+
+    /// Sends a message. Safe to repeat with the same key, and repeated by itself where the answer was lost.
+    pub async fn send(
+        &self,
+        mut request: harness::SendRequest,
+    ) -> Result<harness::SendReply, Error> {
+        if request.idempotency_key.is_none() {
+            request.idempotency_key = Some(fresh_key());
+            if request.session_id.is_none() {
+                request.session_id = Some(SessionId::fresh(uuid::Uuid::now_v7()));
+            }
+        }
+        self.operate_again("harness::send", &request).await
+    }
+
+    /// Stops a turn: the one that runs, or the named one.
+    pub async fn stop(
+        &self,
+        session: &SessionId,
+        turn: Option<&TurnId>,
+    ) -> Result<harness::StopReply, Error> {
+        let request = harness::StopRequest {
+            session_id: session.clone(),
+            turn_id: turn.cloned(),
+        };
+        self.operate_again("harness::stop", &request).await
+    }
+
+    /// What a session does.
+    pub async fn status(&self, session: &SessionId) -> Result<harness::StatusReply, Error> {
+        let request = harness::StatusRequest {
+            session_id: session.clone(),
+        };
+        self.operate_again("harness::status", &request).await
+    }
+
+    /// What waits for a person, oldest first.
+    pub async fn pending(
+        &self,
+        session: Option<&SessionId>,
+    ) -> Result<Vec<approval::Pending>, Error> {
+        let request = approval::ListRequest {
+            session_id: session.cloned(),
+        };
+        let reply: approval::ListReply = self.operate_again("approval::list", &request).await?;
+        Ok(reply.pending)
+    }
+
+    /// One request for a decision and what became of it.
+    pub async fn approval(&self, approval: &ApprovalId) -> Result<approval::GetReply, Error> {
+        let request = approval::GetRequest {
+            approval_id: approval.clone(),
+        };
+        self.operate_again("approval::get", &request).await
+    }
+
+    /// Decides. The answer says whether this decision is the one that counts.
+    pub async fn resolve(
+        &self,
+        request: &approval::ResolveRequest,
+    ) -> Result<approval::ResolveReply, Error> {
+        self.operate_again("approval::resolve", request).await
+    }
+
+    /// Decisions, newest first.
+    pub async fn history(
+        &self,
+        request: &approval::HistoryRequest,
+    ) -> Result<approval::HistoryReply, Error> {
+        self.operate_again("approval::history", request).await
+    }
+
+    /// Calls any function with exact argument bytes: an operator-only function as the operator, any other on its own
+    /// subject. It is made once; a lost answer is an error, never a second call.
+    pub async fn call(&self, call: DirectCall) -> Result<Bytes, Error> {
+        let catalog = self.catalog().await?;
+        let Some((contract, _)) = catalog.functions.get(&call.function) else {
+            return Err(Error::Fault(
+                Fault::gone(
+                    "function.unknown",
+                    format_args!("no worker serves {}", call.function),
+                )
+                .hint("`teamster functions ls` shows what is served"),
+            ));
+        };
+        let mut request = Call::new(call.function, call.arguments);
+        if contract.visibility == Visibility::Operator {
+            request.principal = Some(self.principal.clone());
+        }
+        request.session = call.session;
+        request.workspace = call.workspace;
+        request.timeout = call.timeout;
+        self.mesh.call(request).await.map_err(Error::Fault)
+    }
+
+    /// Calls an operator's function between typed bodies, once.
+    pub async fn operate<Request: Serialize, Reply: DeserializeOwned>(
+        &self,
+        function: &str,
+        request: &Request,
+    ) -> Result<Reply, Error> {
+        let id = FunctionId::parse(function).map_err(Error::Name)?;
+        let body = serde_json::to_vec(request).map_err(|source| Error::Request {
+            function: function.to_owned(),
+            source,
+        })?;
+        let mut call = Call::new(id, body);
+        call.principal = Some(self.principal.clone());
+        call.timeout = REQUEST;
+        let reply = self.mesh.call(call).await?;
+        serde_json::from_slice(&reply).map_err(|source| Error::Reply {
+            function: function.to_owned(),
+            source,
+        })
+    }
+
+    /// Like [`Client::operate`], for requests whose repetition changes nothing: made again where the answer was lost.
+    async fn operate_again<Request: Serialize, Reply: DeserializeOwned>(
+        &self,
+        function: &str,
+        request: &Request,
+    ) -> Result<Reply, Error> {
+        let mut tried = 1;
+        loop {
+            match self.operate(function, request).await {
+                Err(Error::Fault(fault)) if tried < TRIES && is_lost(&fault) => {
+                    tried += 1;
+                    tokio::time::sleep(Duration::from_millis(300)).await;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Follows a session's log after stream sequence `after`, together with its live deltas.
+    pub fn watch(&self, session: &SessionId, after: u64) -> Watch {
+        Watch::open(self.mesh.clone(), session.clone(), after)
+    }
+
+    /// Whether any session is active or has something in its queues. A parked session needs nobody.
+    pub async fn is_busy(&self) -> Result<bool, Error> {
+        if !self
+            .mesh
+            .lanes()
+            .sessions()
+            .await
+            .map_err(Error::Mesh)?
+            .is_empty()
+        {
+            return Ok(true);
+        }
+        let mut follow = self
+            .mesh
+            .log()
+            .follow(Begin::LastOfEach, false)
+            .await
+            .map_err(Error::Mesh)?;
+        while let Some(stored) = follow.next().await {
+            let (session, stored) = stored.map_err(Error::Mesh)?;
+            if decode(&session, &stored)?.head.phase == Phase::Active {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// A session's whole log, oldest first, each commit with its stream sequence.
+    pub async fn commits(&self, session: &SessionId) -> Result<Vec<(u64, Commit)>, Error> {
+        let log = self.mesh.log();
+        let Some(tail) = log.tail(session).await.map_err(Error::Mesh)? else {
+            return Err(Error::NoSession(session.to_string()));
+        };
+        let stored = log.read(session, 0, tail.seq).await.map_err(Error::Mesh)?;
+        stored
+            .into_iter()
+            .map(|stored| Ok((stored.seq, decode(session, &stored)?)))
+            .collect()
+    }
+}
+
+/// Reads a stored commit.
+pub(crate) fn decode(
+    session: &SessionId,
+    stored: &teamster_mesh::log::Stored,
+) -> Result<Commit, Error> {
+    Commit::decode(&stored.body).map_err(|source| Error::Commit {
+        session: session.to_string(),
+        seq: stored.seq,
+        source,
+    })
+}
+
+/// A key that no other send has.
+pub fn fresh_key() -> String {
+    uuid::Uuid::now_v7().simple().to_string()
+}
+
+/// Whether the answer, not the request, was lost, or nobody was there yet.
+fn is_lost(fault: &Fault) -> bool {
+    matches!(
+        fault.code.as_str(),
+        "mesh.timeout" | "mesh.no_responders" | "mesh.callee_lost"
+    )
+}
+
+fn missing(catalog: &Catalog, workers: &[&str]) -> Vec<String> {
+    workers
+        .iter()
+        .filter(|name| {
+            !catalog
+                .workers
+                .iter()
+                .any(|worker| worker.name.as_str() == **name)
+        })
+        .map(|name| (*name).to_owned())
+        .collect()
+}

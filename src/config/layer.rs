@@ -1,0 +1,92 @@
+//! Reading one layer, and laying one over another. Pure.
+
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
+use serde_yaml::Value;
+
+use super::Error;
+
+/// Reads YAML; an empty file says nothing.
+pub(super) fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, Error> {
+    let is_empty = text
+        .lines()
+        .all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'));
+    let text = if is_empty { "{}" } else { text };
+    serde_yaml::from_str(text).map_err(|source| Error::invalid(path.to_owned(), source))
+}
+
+/// Lays `over` on `base`: mappings key by key, everything else whole. `null` says nothing.
+pub(super) fn merge(base: Value, over: Value) -> Value {
+    match (base, over) {
+        (base, Value::Null) => base,
+        (Value::Mapping(mut base), Value::Mapping(over)) => {
+            for (key, value) in over {
+                let merged = match base.remove(&key) {
+                    Some(old) => merge(old, value),
+                    None => value,
+                };
+                base.insert(key, merged);
+            }
+            Value::Mapping(base)
+        }
+        (_, over) => over,
+    }
+}
+
+/// The known name that is nearest to `name`, if any is near.
+pub(super) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    known
+        .into_iter()
+        .map(|candidate| (distance(name, candidate), candidate))
+        .min()
+        .filter(|(distance, candidate)| *distance <= candidate.chars().count().div_ceil(3))
+        .map(|(_, candidate)| candidate)
+}
+
+/// Edits (one character put in, left out or changed) between two words.
+fn distance(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (line, from_char) in from.chars().enumerate() {
+        let mut next = vec![line + 1];
+        for ((to_char, diagonal), above) in to.iter().zip(&row).zip(row.iter().skip(1)) {
+            let left = next.last().copied().unwrap_or_default();
+            let change = diagonal + usize::from(from_char != *to_char);
+            next.push(change.min(left + 1).min(above + 1));
+        }
+        row = next;
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mappings_are_merged_and_everything_else_is_replaced() {
+        let value = |text: &str| serde_yaml::from_str::<Value>(text).expect("yaml");
+        let base = value("{a: {b: 1, c: [1, 2]}, d: x}");
+        for (over, want) in [
+            ("{}", "{a: {b: 1, c: [1, 2]}, d: x}"),
+            ("{a: {b: 2}}", "{a: {c: [1, 2], b: 2}, d: x}"),
+            ("{a: {c: [3]}, e: 1}", "{a: {b: 1, c: [3]}, d: x, e: 1}"),
+            ("{a: ~, d: y}", "{a: {b: 1, c: [1, 2]}, d: y}"),
+            ("{a: 7}", "{a: 7, d: x}"),
+        ] {
+            assert_eq!(merge(base.clone(), value(over)), value(want), "{over}");
+        }
+    }
+
+    #[test]
+    fn only_a_near_name_is_offered() {
+        let known = ["default_max_turns", "default_model", "required_hooks"];
+        assert_eq!(nearest("default_modl", known), Some("default_model"));
+        assert_eq!(nearest("defaultmaxturns", known), Some("default_max_turns"));
+        assert_eq!(nearest("colour", known), None);
+        assert_eq!(nearest("x", []), None);
+        assert_eq!(distance("kitten", "sitting"), 3);
+        assert_eq!(distance("", "abc"), 3);
+    }
+}

@@ -1,0 +1,144 @@
+//! Runs any set of workers in one process and drains them.
+//!
+//! Invariants: one connection and one identity a worker, even within one process; the harness starts last and drains first,
+//! so that it finds its siblings there and hands its sessions over while they still answer.
+//!
+//! Never: a worker's business. It is all in the worker's own crate.
+
+pub mod activity;
+pub mod embedded;
+pub mod error;
+
+use std::sync::Arc;
+
+use teamster_mesh::{
+    Connect, Mesh, Worker,
+    serve::{Serving, serve},
+};
+use teamster_protocol::id::WorkerName;
+
+pub use activity::Activity;
+pub use error::Error;
+
+use crate::config::Config;
+
+/// All workers, in the order in which they start.
+pub const WORKERS: [&str; 4] = ["sandbox", "router", "approval-gate", "harness"];
+
+/// Workers that are served by this process.
+pub struct Host {
+    served: Vec<(WorkerName, Serving)>,
+    activity: Arc<Activity>,
+}
+
+impl Host {
+    /// Connects and serves the workers of `names`, in the order of [`WORKERS`]. Either all are served or none.
+    pub async fn start(connect: &Connect, config: &Config, names: &[&str]) -> Result<Self, Error> {
+        let mut host = Self {
+            served: Vec::new(),
+            activity: Arc::new(Activity::default()),
+        };
+        for name in in_order(names)? {
+            let worker = build(config, name)?;
+            let worker = host.activity.observe(worker);
+            if let Err(error) = host.serve(connect, worker).await {
+                host.drain().await;
+                return Err(error);
+            }
+        }
+        Ok(host)
+    }
+
+    async fn serve(&mut self, connect: &Connect, worker: Worker) -> Result<(), Error> {
+        let name = worker.name.clone();
+        let failed = |source| Error::Serve {
+            worker: name.to_string(),
+            source,
+        };
+        let mesh = Mesh::connect(connect, name.clone()).await.map_err(failed)?;
+        let serving = serve(mesh, worker).await.map_err(failed)?;
+        tracing::info!(worker = %name, "serving");
+        self.served.push((name, serving));
+        Ok(())
+    }
+
+    /// The names of what is served.
+    pub fn names(&self) -> Vec<String> {
+        self.served
+            .iter()
+            .map(|(name, _)| name.to_string())
+            .collect()
+    }
+
+    /// What the workers are asked to do, for the question whether anybody needs them.
+    pub fn activity(&self) -> Arc<Activity> {
+        Arc::clone(&self.activity)
+    }
+
+    /// Ends all: the harness first, which hands its sessions over, then the others together. Bounded by the drain of each.
+    pub async fn drain(mut self) {
+        if let Some(at) = self
+            .served
+            .iter()
+            .position(|(name, _)| name.as_str() == "harness")
+        {
+            let (name, serving) = self.served.swap_remove(at);
+            serving.drain().await;
+            tracing::info!(worker = %name, "drained");
+        }
+        let rest = self.served.drain(..).map(|(name, serving)| async move {
+            serving.drain().await;
+            tracing::info!(worker = %name, "drained");
+        });
+        futures::future::join_all(rest).await;
+    }
+}
+
+/// The wanted workers in the order in which they start, each once.
+fn in_order(names: &[&str]) -> Result<Vec<&'static str>, Error> {
+    if let Some(unknown) = names.iter().find(|name| !WORKERS.contains(name)) {
+        return Err(Error::UnknownWorker((*unknown).to_owned()));
+    }
+    Ok(WORKERS
+        .into_iter()
+        .filter(|name| names.contains(name))
+        .collect())
+}
+
+/// Builds one worker from its section of the configuration.
+fn build(config: &Config, name: &str) -> Result<Worker, Error> {
+    let built = match name {
+        "harness" => crate::harness::worker(&config.harness).map_err(Error::build(name))?,
+        "router" => teamster_router::worker(&config.router),
+        "approval-gate" => {
+            teamster_approval_gate::worker(&config.approval_gate).map_err(Error::build(name))?
+        }
+        "sandbox" => teamster_sandbox::worker(config.sandbox.clone()),
+        unknown => return Err(Error::UnknownWorker(unknown.to_owned())),
+    };
+    Ok(built)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_start_in_one_order_however_they_are_named() {
+        assert_eq!(
+            in_order(&["harness", "sandbox", "sandbox"]).expect("known"),
+            ["sandbox", "harness"]
+        );
+        assert!(
+            matches!(in_order(&["gateway"]), Err(Error::UnknownWorker(name)) if name == "gateway")
+        );
+    }
+
+    #[test]
+    fn each_worker_is_built_from_the_compiled_in_configuration() {
+        let config = Config::compiled_in().expect("valid");
+        for name in WORKERS {
+            assert_eq!(build(&config, name).expect(name).name.as_str(), name);
+        }
+    }
+}

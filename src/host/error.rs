@@ -1,0 +1,88 @@
+//! Why workers could not be run.
+
+use crate::cli::Exit;
+
+/// The one error of hosting.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no such worker.
+    #[error("there is no worker {0:?}; there are {known}", known = super::WORKERS.join(", "))]
+    UnknownWorker(String),
+    /// A worker cannot be built from its configuration.
+    #[error("cannot set up the worker {worker}")]
+    Build {
+        /// Which.
+        worker: String,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A worker cannot be served.
+    #[error("cannot run the worker {worker}")]
+    Serve {
+        /// Which.
+        worker: String,
+        /// Why.
+        #[source]
+        source: teamster_mesh::Error,
+    },
+    /// The streams and buckets are not as they must be.
+    #[error("cannot prepare the streams")]
+    Topology(#[source] teamster_mesh::Error),
+    /// The embedded server cannot be run.
+    #[error("cannot run the embedded server")]
+    Broker(#[source] teamster_mesh::broker::Error),
+}
+
+impl Error {
+    pub(super) fn build<E>(worker: &str) -> impl FnOnce(E) -> Self
+    where
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let worker = worker.to_owned();
+        move |source| Self::Build {
+            worker,
+            source: source.into(),
+        }
+    }
+
+    /// Exit code, stable code, and what to do next.
+    pub fn verdict(&self) -> (Exit, &'static str, Option<String>) {
+        use teamster_mesh::broker;
+        match self {
+            Self::UnknownWorker(_) => (Exit::Usage, "host.unknown_worker", None),
+            Self::Build { worker, .. } => (
+                Exit::Usage,
+                "host.config",
+                Some(format!("look at the section `{worker}` of config.yaml")),
+            ),
+            Self::Serve { .. } => (
+                Exit::Unavailable,
+                "host.serve",
+                Some("`teamster doctor` shows what is missing".to_owned()),
+            ),
+            Self::Topology(_) => (
+                Exit::Unavailable,
+                "host.topology",
+                Some(
+                    "the server must be 2.14 or newer with JetStream; `teamster doctor` looks"
+                        .to_owned(),
+                ),
+            ),
+            Self::Broker(broker::Error::Held { .. }) => (
+                Exit::TryAgain,
+                "host.held",
+                Some("use that one, stop it, or choose another --data directory".to_owned()),
+            ),
+            Self::Broker(broker::Error::NoServer { .. }) => {
+                (Exit::Unavailable, "host.no_server", None)
+            }
+            Self::Broker(_) => (
+                Exit::Unavailable,
+                "host.broker",
+                Some("the server's own words are in the data directory's log".to_owned()),
+            ),
+        }
+    }
+}
