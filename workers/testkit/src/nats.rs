@@ -50,7 +50,7 @@ impl Nats {
             ""
         };
         let config = format!(
-            "listen: \"127.0.0.1:-1\"\nports_file_dir: \"{ports}\"\nmax_payload: {payload}\njetstream {{ store_dir: \"{store}\"\n max_file_store: 4GB\n max_memory_store: 256MB\n {sync} }}\n",
+            "listen: \"127.0.0.1:-1\"\nports_file_dir: \"{ports}\"\nmax_payload: {payload}\njetstream {{ store_dir: \"{store}\"\n max_file_store: 4GB\n max_memory_store: 1GB\n {sync} }}\n",
             ports = dir.path().display(),
             store = dir.path().join("store").display(),
             payload = teamster_protocol::limits::PAYLOAD_BYTES_MAX,
