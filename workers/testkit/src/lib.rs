@@ -10,6 +10,7 @@
 
 pub mod counter;
 pub mod frame;
+mod guard;
 pub mod nats;
 pub mod process;
 pub mod proxy;

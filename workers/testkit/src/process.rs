@@ -12,13 +12,16 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::wait;
+use crate::{guard::Guard, wait};
 
-/// A child process. Its output goes to a file; dropping it kills it.
+/// A child process. Its output goes to a file. It is killed when its handle is dropped, and when the test's own process
+/// dies in whatever way.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
     output: PathBuf,
+    /// `None` once the child has ended.
+    guard: Option<Guard>,
 }
 
 impl Process {
@@ -39,6 +42,7 @@ impl Process {
             .spawn()
             .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
         Self {
+            guard: Some(Guard::of_process(child.id())),
             child,
             output: output.to_owned(),
         }
@@ -76,7 +80,7 @@ impl Process {
 
     /// Whether it has not ended.
     pub fn is_running(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(None))
+        self.try_status().is_none()
     }
 
     /// Waits for its end.
@@ -86,7 +90,7 @@ impl Process {
     pub async fn ended(&mut self, limit: Duration) -> ExitStatus {
         let description = format!("process {} ends", self.pid());
         wait::some(limit, &description, || {
-            let status = self.child.try_wait().ok().flatten();
+            let status = self.try_status();
             async move { status }
         })
         .await
@@ -97,9 +101,20 @@ impl Process {
         String::from_utf8_lossy(&std::fs::read(&self.output).unwrap_or_default()).into_owned()
     }
 
+    /// How it ended, if it has.
+    fn try_status(&mut self) -> Option<ExitStatus> {
+        let status = self.child.try_wait().expect("a child can be waited for");
+        if status.is_some() {
+            self.guard = None; // its id may belong to another process from now on
+        }
+        status
+    }
+
     /// A child that was not waited for keeps its id, so the signal cannot meet another process.
     fn signal(&self, signal: Signal) {
-        if let Ok(pid) = i32::try_from(self.pid()) {
+        if self.guard.is_some()
+            && let Ok(pid) = i32::try_from(self.pid())
+        {
             let _ = kill(Pid::from_raw(pid), signal);
         }
     }

@@ -8,11 +8,14 @@ use nix::{
 };
 use teamster_mesh::broker::{Broker, DataDir, Options, running};
 
+use crate::guard::Guard;
+
 /// A broker in a data directory of its own. Dropping it kills the server and removes the directory.
 #[derive(Debug)]
 pub struct Secured {
     data: DataDir,
     broker: Option<Broker>,
+    _guard: Guard,
     _dir: tempfile::TempDir,
 }
 
@@ -24,9 +27,11 @@ impl Secured {
     pub async fn start() -> Self {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let data = DataDir::open(dir.path()).expect("a data directory");
+        let guard = Guard::of_record(&data.root().join("nats/server.json"));
         let mut secured = Self {
             data,
             broker: None,
+            _guard: guard,
             _dir: dir,
         };
         secured.start_again().await;

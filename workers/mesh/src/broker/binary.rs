@@ -6,14 +6,13 @@
 
 use std::{
     ffi::OsString,
-    fs::{self, File, OpenOptions},
-    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    fs::{self, File, TryLockError},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Stdio,
     time::Duration,
 };
 
-use nix::fcntl::{Flock, FlockArg};
 use teamster_protocol::text;
 use tokio::{
     io::{AsyncRead, AsyncReadExt},
@@ -21,7 +20,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::error::Error;
+use super::{data::open_lock, error::Error};
 
 /// Names the executable to use.
 pub const ENV_SERVER: &str = "TEAMSTER_NATS_SERVER";
@@ -278,21 +277,15 @@ async fn fetch_into(
 }
 
 /// Takes a file's lock, waiting for another process at most as long as a fetch may take.
-async fn lock(path: &Path, progress: &(dyn Fn(&str) + Sync)) -> Result<Flock<File>, String> {
-    let mut file = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .mode(0o600)
-        .open(path)
-        .map_err(|e| format!("cannot open {}: {e}", path.display()))?;
+async fn lock(path: &Path, progress: &(dyn Fn(&str) + Sync)) -> Result<File, String> {
+    let file = open_lock(path).map_err(|e| format!("cannot open {}: {e}", path.display()))?;
     let deadline = Instant::now() + FETCH_LIMIT;
     let mut told = false;
     loop {
-        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(lock) => return Ok(lock),
-            Err((back, nix::Error::EWOULDBLOCK)) if Instant::now() < deadline => file = back,
-            Err((_, error)) => return Err(format!("cannot lock {}: {error}", path.display())),
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => {}
+            Err(error) => return Err(format!("cannot lock {}: {error}", path.display())),
         }
         if !std::mem::replace(&mut told, true) {
             progress("waiting for another process that fetches nats-server");

@@ -5,6 +5,7 @@
     reason = "in a test a failed step is a failed test"
 )]
 
+mod broker;
 mod nats;
 mod process;
 mod proxy;
