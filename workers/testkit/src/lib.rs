@@ -11,6 +11,7 @@
 pub mod counter;
 pub mod frame;
 mod guard;
+pub mod model;
 pub mod nats;
 pub mod process;
 pub mod proxy;
@@ -18,6 +19,7 @@ pub mod secured;
 pub mod wait;
 
 pub use counter::Counter;
+pub use model::ModelServer;
 pub use nats::Nats;
 pub use process::Process;
 pub use proxy::Proxy;
