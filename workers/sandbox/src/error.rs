@@ -50,6 +50,12 @@ pub enum Error {
         /// A path that differs in letter case only.
         near: Option<String>,
     },
+    /// The directory in which a file should be made is missing.
+    #[error("the directory {path:?} does not exist; set `create_dirs` to make it")]
+    NoDirectory {
+        /// The directory.
+        path: String,
+    },
     /// A protected file.
     #[error(
         "{path:?} is protected: files of this kind hold secrets and are closed to the file functions"
@@ -186,7 +192,7 @@ impl Error {
             Self::Path { .. } => ("fs.bad_path", Caller),
             Self::Request(_) => ("fs.bad_request", Caller),
             Self::Pattern { .. } => ("fs.bad_pattern", Caller),
-            Self::NotFound { .. } => ("fs.not_found", Caller),
+            Self::NotFound { .. } | Self::NoDirectory { .. } => ("fs.not_found", Caller),
             Self::Closed { .. } => ("fs.protected", Denied),
             Self::Git { .. } => ("fs.git", Denied),
             Self::Link { .. } => ("fs.link", Denied),

@@ -6,7 +6,7 @@ use teamster_protocol::{Class, Contract, Digest, limits};
 
 use crate::{
     error::Error,
-    functions::{contract as contract_of, with_near_name, written_path},
+    functions::{contract as contract_of, written_path},
     pool::Job,
     store::Place,
 };
@@ -62,8 +62,11 @@ pub(crate) fn write(job: &Job, request: &Request) -> Result<Reply, Error> {
     let path = written_path(job, &request.path)?;
     let content = request.content.as_bytes();
     let sha256 = Digest::of(content);
-    let place = Place::find(&job.root, &path, request.create_dirs)
-        .map_err(|error| with_near_name(job, &path, error))?;
+    let place =
+        Place::find(&job.root, &path, request.create_dirs).map_err(|error| match error {
+            Error::NotFound { path, .. } => Error::NoDirectory { path },
+            error => error,
+        })?;
     if content.len() > limits::FS_WRITE_BYTES_MAX {
         return Err(place.too_large(content.len() as u64));
     }

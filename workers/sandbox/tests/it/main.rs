@@ -1,1 +1,8 @@
 //! The file functions as callers see them: served on a real nats-server.
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "in a test a failed step is a failed test"
+)]
+
+mod serve;

@@ -55,7 +55,7 @@ fn a_file_is_written_whole_and_nothing_else_is_left() {
 }
 
 #[test]
-fn dur_a_repeated_write_changes_nothing_more() {
+fn a_repeated_write_changes_nothing_more() {
     let space = Space::new();
     space.put("a.txt", "old\n");
     let job = space.job();
@@ -172,6 +172,15 @@ fn directories_are_made_only_when_asked() {
     )
     .expect("written");
     assert_eq!(space.get("a/b/c.txt"), "x");
+    let missing = serde_json::json!({"path": "no/where/c.txt", "content": "x"});
+    let fault = Fault::from(write(&job, &missing).expect_err("no directory"));
+    assert!(
+        fault
+            .message
+            .contains("\"no/where\" does not exist; set `create_dirs`"),
+        "{}",
+        fault.message
+    );
 }
 
 #[test]
@@ -279,7 +288,7 @@ fn sec_40_files_that_are_or_would_become_too_large_are_refused() {
 
 /// Edits of one file by calls at the same time follow one another.
 #[test]
-fn conc_edits_of_one_file_are_all_kept() {
+fn edits_of_one_file_at_the_same_time_are_all_kept() {
     let space = Space::new();
     let marks: Vec<String> = (0..24).map(|mark| format!("<{mark}>")).collect();
     space.put("a.txt", marks.join("\n"));

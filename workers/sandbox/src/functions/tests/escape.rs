@@ -188,9 +188,9 @@ fn the_operator_may_name_the_workspace_through_a_link_and_nothing_less() {
     }
 }
 
-/// SEC-51 for files: without the kernel's help nothing is opened, and the message says what is missing.
+/// Without the kernel's help nothing is opened, and the message says what is missing.
 #[test]
-fn sec_51_a_kernel_without_openat2_is_named() {
+fn a_kernel_without_openat2_is_named() {
     let path = RelPath::parse("a").expect("valid");
     let fault = Fault::from(Error::system("open", &path, Errno::ENOSYS));
     assert_eq!(fault.code, "fs.kernel");
