@@ -100,7 +100,7 @@ async fn running(data: &Path) -> Result<Client, Failure> {
 }
 
 /// Tries once.
-async fn answering(data: &Path) -> Result<Client, Failure> {
+pub(super) async fn answering(data: &Path) -> Result<Client, Failure> {
     let connect = host::embedded::locate(data).ok_or_else(|| {
         Failure::new(
             Exit::TryAgain,
@@ -189,9 +189,14 @@ fn spawn(data: &Path, words: &Path) -> Result<Child, Failure> {
         })
 }
 
-fn ended_early(words: &Path) -> Failure {
+/// The end of what a process wrote into a file.
+pub(super) fn last_words(words: &Path) -> String {
     let said = std::fs::read_to_string(words).unwrap_or_default();
-    let said = teamster_protocol::text::tail(said.trim(), WORDS_MAX).to_owned();
+    teamster_protocol::text::tail(said.trim(), WORDS_MAX).to_owned()
+}
+
+fn ended_early(words: &Path) -> Failure {
+    let said = last_words(words);
     let failure = Failure::new(
         Exit::Unavailable,
         "mesh.start_failed",

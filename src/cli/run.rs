@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use teamster_protocol::SessionId;
 
+pub(super) use result::document;
+
 use super::{
     Global, compose,
     exit::Exit,

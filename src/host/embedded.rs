@@ -80,7 +80,7 @@ async fn lock(data: &DataDir) -> Result<InstanceLock, Error> {
 
 /// Whether a process holds a data directory, which need not exist.
 pub fn is_held(data: &Path) -> bool {
-    existing(data).is_some_and(|data| data.is_locked())
+    existing(data).is_some_and(|data| data.holder().is_some())
 }
 
 /// How to reach the server of a data directory that is running.

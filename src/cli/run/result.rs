@@ -109,7 +109,7 @@ fn failure_of(session: &SessionId, exit: Exit, reason: &EndReason) -> Option<Fai
 }
 
 /// The one document of `--json`.
-pub(super) fn document(session: &SessionId, turn: Option<&Turn>) -> Value {
+pub(in crate::cli) fn document(session: &SessionId, turn: Option<&Turn>) -> Value {
     serde_json::to_value(Report::of(session, turn)).unwrap_or_default()
 }
 
