@@ -1,1 +1,8 @@
-//! The router against servers that speak recorded dialects, and on a real mesh.
+//! The router against servers that speak recorded dialects byte by byte, and on a real mesh.
+
+mod dialect;
+mod mesh;
+mod retry;
+mod stream;
+mod support;
+mod tool;
