@@ -186,3 +186,65 @@ pub enum Outbox {
         approval: ApprovalId,
     },
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A commit of version 1 as it was first stored.
+    const GOLDEN: &str = concat!(
+        r#"{"v":1,"session":"chat/1","n":1,"#,
+        r#""prev":"0000000000000000000000000000000000000000000000000000000000000000","at_ms":1700000000000,"#,
+        r#""head":{"phase":"active","owner":"h1","bell":{"lane":"in","seq":7},"epoch":1,"attempt":0,"#,
+        r#""cursor":{"in":7,"ctl":0}},"#,
+        r#""consumed":[{"lane":"in","seq":7,"id":"msg_00000000000000000000000000000001"}],"#,
+        r#""events":[{"type":"session_created","by":"owner"},"#,
+        r#"{"type":"message_added","message":{"role":"user","id":"msg_00000000000000000000000000000001","#,
+        r#""from":"owner","text":"hi"}}]}"#,
+    );
+
+    #[test]
+    fn sec_59_an_old_commit_is_read_and_written_as_it_was() {
+        let commit = Commit::decode(GOLDEN.as_bytes()).expect("version 1 is read for ever");
+        assert_eq!(commit.head.phase, Phase::Active);
+        assert_eq!(commit.events.len(), 2);
+        let bytes = commit.encode().expect("encodes");
+        assert_eq!(String::from_utf8(bytes).expect("UTF-8"), GOLDEN);
+    }
+
+    /// SEC-59: what this build does not know stops it; nothing is skipped.
+    #[test]
+    fn sec_59_what_is_unknown_is_refused_and_not_skipped() {
+        let read = |from: &str, to: &str| {
+            let text = GOLDEN.replace(from, to);
+            assert_ne!(text, GOLDEN, "{from} stands in the commit");
+            Commit::decode(text.as_bytes())
+        };
+        for (from, to) in [
+            ("session_created", "session_dreamt"),
+            (r#""by":"owner""#, r#""by":"owner","mood":"good""#),
+            (r#""phase":"active""#, r#""phase":"asleep""#),
+            (r#""attempt":0"#, r#""attempt":0,"colour":1"#),
+            (r#""n":1"#, r#""n":1,"colour":1"#),
+        ] {
+            assert!(
+                matches!(read(from, to), Err(ReadError::Parse(_))),
+                "{from} -> {to}"
+            );
+        }
+        for v in [0, VERSION + 1] {
+            assert!(
+                matches!(read(r#""v":1"#, &format!("\"v\":{v}")), Err(ReadError::Version(found)) if found == v)
+            );
+        }
+    }
+
+    #[test]
+    fn a_cursor_never_moves_back_and_lanes_are_apart() {
+        let mut cursor = Cursor::default();
+        cursor.advance(Lane::In, 5);
+        cursor.advance(Lane::In, 3);
+        cursor.advance(Lane::Ctl, 2);
+        assert_eq!((cursor.of(Lane::In), cursor.of(Lane::Ctl)), (5, 2));
+    }
+}

@@ -176,3 +176,35 @@ pub enum Visibility {
     #[default]
     Operator,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SEC-18: what a function leaves out of its contract counts as the strictest, in code and on the wire.
+    #[test]
+    fn sec_18_what_is_not_declared_is_the_strictest() {
+        let id = FunctionId::parse("t::undeclared").expect("valid");
+        let built = Contract::new::<serde_json::Value, serde_json::Value>(id, "says nothing");
+        let read: Contract = serde_json::from_str(
+            r#"{"id": "t::undeclared", "description": "says nothing", "request": true, "reply": true}"#,
+        )
+        .expect("valid");
+        for contract in [built, read] {
+            assert_eq!(contract.class, Class::Egress);
+            assert_eq!(contract.data, Data::Personal);
+            assert_eq!(contract.trust, Trust::Untrusted);
+            assert_eq!(contract.visibility, Visibility::Operator);
+            assert!(!contract.is_repeatable());
+            assert_eq!(contract.timeout(), limits::CALL_TIMEOUT);
+        }
+    }
+
+    #[test]
+    fn a_timeout_is_bounded_whatever_is_declared() {
+        let id = FunctionId::parse("t::slow").expect("valid");
+        let mut contract = Contract::new::<serde_json::Value, serde_json::Value>(id, "slow");
+        contract.timeout_ms = Some(u64::MAX);
+        assert_eq!(contract.timeout(), limits::CALL_TIMEOUT_MAX);
+    }
+}

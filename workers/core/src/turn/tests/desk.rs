@@ -284,6 +284,23 @@ fn stream_5_a_call_cut_at_the_limit_is_refused_and_its_siblings_are_judged() {
     assert!(calls[1].meant.is_err());
 }
 
+/// SEC-37: a thousand calls in one answer come to as many as one answer may hold; the rest is refused, each by name.
+#[test]
+fn sec_37_calls_beyond_the_bound_of_one_answer_are_refused() {
+    let mut desk = Desk::new(TurnOptions::default());
+    let parts = (0..1000).map(|_| call_part("t__read", "{}")).collect();
+    desk.generate(parts, StopReason::Call);
+    let calls = &desk.draft.state().turn.as_ref().expect("runs").calls;
+    assert_eq!(calls.len(), 1000);
+    let (taken, refused): (Vec<_>, Vec<_>) = calls.iter().partition(|call| call.meant.is_ok());
+    assert_eq!(taken.len(), limits::CALLS_PER_MESSAGE_MAX);
+    assert!(
+        refused
+            .iter()
+            .all(|call| call.meant.as_ref().is_err_and(|why| why.contains("at once")))
+    );
+}
+
 /// A message at the moment of finalisation joins the turn: it does not end behind the model's back.
 #[test]
 fn conc_2_a_turn_does_not_end_while_a_message_is_unseen() {
