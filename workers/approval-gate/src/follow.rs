@@ -41,7 +41,14 @@ pub(crate) async fn run(mesh: &Mesh, inbox: &Inbox, cancel: &CancellationToken) 
 async fn follow(mesh: &Mesh, inbox: &Inbox, wait: &mut Duration) -> Result<(), Error> {
     let mut reader = mesh.log().follow(From::LastOfEach, true).await?;
     while let Some(next) = reader.next().await {
-        let (session, stored) = next?;
+        let (session, stored) = match next {
+            Ok(read) => read,
+            Err(error) => {
+                // The reader goes on by itself, behind what it has read.
+                tracing::warn!(error = %teamster_telemetry::chain(&error), "a log stream cannot be read now");
+                continue;
+            }
+        };
         *wait = RETRY_FIRST;
         match concern(&stored.body) {
             Concern::Deleted => inbox.forget(&session),

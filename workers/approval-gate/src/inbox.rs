@@ -106,14 +106,16 @@ impl Inbox {
         self.changed.send_modify(|version| *version += 1);
     }
 
-    /// What waits, oldest first, of one session or of all.
-    pub(crate) fn list(&self, session: Option<&SessionId>) -> Vec<Pending> {
+    /// What waits at `now_ms` (milliseconds since 1970), oldest first, of one session or of all. A request whose time is
+    /// over is left out, even before the log says so.
+    pub(crate) fn list(&self, session: Option<&SessionId>, now_ms: u64) -> Vec<Pending> {
         let sessions = self.lock();
         let mut open: Vec<&Pending> = sessions
             .tracked
             .iter()
             .filter(|(id, _)| session.is_none_or(|wanted| wanted == *id))
             .flat_map(|(_, tracked)| tracked.ledger.open())
+            .filter(|pending| now_ms < pending.expires_at_ms)
             .collect();
         open.sort_by(|one, two| {
             (one.requested_at_ms, &one.approval_id).cmp(&(two.requested_at_ms, &two.approval_id))

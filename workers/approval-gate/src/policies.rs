@@ -209,6 +209,28 @@ mod tests {
         );
     }
 
+    #[tokio::test]
+    async fn a_bad_revision_changes_nothing() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), "{version: 1, defaults: {exec: deny}}").expect("written");
+        let policies = Policies::load(Some(file.path().to_owned())).expect("valid policy");
+        for (text, effect) in [
+            ("version: 1\nlayer: []\n", Effect::Deny),
+            ("{version: 1, defaults: {exec: allow}}", Effect::Allow),
+            ("", Effect::Allow),
+        ] {
+            std::fs::write(file.path(), text).expect("written");
+            policies.reload(file.path()).await;
+            let judgement = policies.judge(&contract(Class::Exec), &Arguments::empty(), None);
+            assert_eq!(judgement.effect, effect, "{text:?}");
+        }
+        let path = file.path().to_owned();
+        drop(file);
+        policies.reload(&path).await;
+        let judgement = policies.judge(&contract(Class::Exec), &Arguments::empty(), None);
+        assert_eq!(judgement.effect, Effect::Allow, "the file is gone");
+    }
+
     #[test]
     fn the_turns_that_are_remembered_are_bounded() {
         let policies = policies("version: 1");

@@ -21,7 +21,9 @@ pub(super) fn function(gate: &Arc<Gate>) -> Result<Function, ParseError> {
     )?;
     let gate = Arc::clone(gate);
     Ok(Function::new(contract, move |_, request: ListRequest| {
-        let pending = gate.inbox.list(request.session_id.as_ref());
+        let pending = gate
+            .inbox
+            .list(request.session_id.as_ref(), crate::now_ms());
         async { Ok(ListReply { pending }) }
     }))
 }

@@ -12,7 +12,7 @@ fn fold(inbox: &Inbox, name: &str, seq: u64, events: Vec<Event>) {
 
 fn listed(inbox: &Inbox) -> Vec<ApprovalId> {
     inbox
-        .list(None)
+        .list(None, 0)
         .into_iter()
         .map(|pending| pending.approval_id)
         .collect()
@@ -29,9 +29,18 @@ fn what_waits_is_listed_oldest_first() {
         vec![started("trn_1"), requested(2), requested(3)],
     );
     assert_eq!(listed(&inbox), [approval(2), approval(3), approval(1)]);
-    assert_eq!(inbox.list(Some(&session("b"))).len(), 1);
-    assert!(inbox.list(Some(&session("c"))).is_empty());
+    assert_eq!(inbox.list(Some(&session("b")), 0).len(), 1);
+    assert!(inbox.list(Some(&session("c")), 0).is_empty());
     assert!(inbox.is_waiting(&session("a")) && !inbox.is_waiting(&session("c")));
+}
+
+/// APPR-1: a request whose time is over is not listed.
+#[test]
+fn appr_1_a_request_whose_time_is_over_is_not_listed() {
+    let inbox = Inbox::default();
+    fold(&inbox, "a", 3, vec![started("trn_1"), requested(1)]);
+    assert_eq!(inbox.list(None, 89_999).len(), 1);
+    assert!(inbox.list(None, 90_000).is_empty());
 }
 
 #[test]
@@ -78,5 +87,5 @@ fn sessions_without_open_requests_make_room_first() {
     fold(&inbox, "last", 1, vec![started("trn_1"), requested(2)]);
     assert!(inbox.find(&approval(1)).is_none(), "then the oldest goes");
     assert!(inbox.find(&approval(2)).is_some());
-    assert_eq!(inbox.list(None).len(), limits::APPROVALS_LISTED_MAX);
+    assert_eq!(inbox.list(None, 0).len(), limits::APPROVALS_LISTED_MAX);
 }
