@@ -1,3 +1,5 @@
+//! The table of rights, subject by subject.
+
 use teamster_protocol::{
     FunctionId, Principal, RequestId, SessionId,
     id::{Incarnation, WorkerName},

@@ -1,3 +1,5 @@
+//! What chunks of one attempt come to, however they are cut and mixed.
+
 use proptest::prelude::*;
 use serde_json::json;
 

@@ -1,3 +1,5 @@
+//! Generations without a mesh: attempts, sums, stops, and providers that cannot be used.
+
 use serde_json::json;
 use teamster_protocol::{Message, MessageId, Principal, RequestId, function::router::Part};
 

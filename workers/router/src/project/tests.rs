@@ -1,3 +1,5 @@
+//! Bodies for a provider, from whole and from damaged histories.
+
 use proptest::prelude::*;
 use teamster_protocol::{FunctionId, MessageId, Principal, RequestId, message::ResultKind};
 

@@ -1,3 +1,5 @@
+//! What the scripted provider answers, by the messages alone.
+
 use teamster_protocol::{CallId, MessageId, Principal, RequestId, function::router::Tool};
 
 use super::*;
