@@ -92,6 +92,32 @@ fn no_test_sleeps() {
     assert_none("wait for a state, bounded (testkit)", &places);
 }
 
+/// SEC-52: there is no second way to run something. Whoever starts a process has one of these rooms, and no worker that a
+/// model's call reaches is among them.
+#[test]
+fn sec_52_processes_are_started_in_known_rooms_only() {
+    let rooms = ["src/cli/", "workers/mesh/src/broker/", "workers/testkit/"];
+    let ways = [
+        concat!("Command", "::new("),
+        concat!("Command", "::from("),
+        "execv",
+        "posix_spawn",
+        "nix::unistd::fork",
+    ];
+    let mut places = Vec::new();
+    for (name, text) in sources() {
+        if name.starts_with("tests/") || rooms.iter().any(|room| name.starts_with(room)) {
+            continue;
+        }
+        for (line, code) in code(text) {
+            if ways.iter().any(|way| code.contains(way)) && !is_test(name, text, line) {
+                places.push(format!("{name}:{line}"));
+            }
+        }
+    }
+    assert_none("a process is started by the room that owns it", &places);
+}
+
 #[test]
 fn no_test_is_switched_off() {
     let ignore = concat!("#[", "ignore");
