@@ -21,6 +21,8 @@ pub const OWNER: &str = "owner";
 
 /// The bucket of the registry, as a stream.
 const REGISTRY: &str = "KV_registry";
+/// Asks all servers, here the one, for their settings.
+pub(crate) const SETTINGS: &str = "$SYS.REQ.SERVER.PING.VARZ";
 /// What an inbox begins with; a user's name follows.
 const INBOX: &str = "_INBOX";
 
@@ -107,6 +109,14 @@ pub fn of(user: &str) -> Option<Permissions> {
     }
     (role.grant)(&mut rights);
     Some(rights)
+}
+
+/// What the user of the system account may do: ask the server for its settings.
+pub(crate) fn system() -> Permissions {
+    let mut rights = Permissions::default();
+    rights.subscribe([format!("{INBOX}.{SYSTEM}.>")]);
+    rights.publish([SETTINGS]);
+    rights
 }
 
 fn nothing(_: &mut Permissions) {}

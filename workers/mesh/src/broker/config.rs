@@ -61,9 +61,14 @@ impl Config {
             log = quoted(&data.log().join("nats-server.log"))?,
             store = quoted(&data.nats())?,
         );
-        let system = keys.get(permission::SYSTEM).map_or("", String::as_str);
-        let _ = writeln!(text, "  SYS {{ users: [ {{ nkey: {system} }} ] }}");
-        let _ = writeln!(text, "  {ACCOUNT} {{\n    jetstream: enabled\n    users: [");
+        text.push_str("  SYS {\n    users: [\n");
+        if let Some(key) = keys.get(permission::SYSTEM) {
+            push_user(&mut text, permission::SYSTEM, key, &permission::system());
+        }
+        let _ = writeln!(
+            text,
+            "    ]\n  }}\n  {ACCOUNT} {{\n    jetstream: enabled\n    users: ["
+        );
         for user in permission::users() {
             if let (Some(key), Some(rights)) = (keys.get(user), permission::of(user)) {
                 push_user(&mut text, user, key, &rights);

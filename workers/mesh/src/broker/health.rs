@@ -74,7 +74,7 @@ impl Settings {
                 .await
                 .map_err(|error| failed(Box::new(error)))?;
             client
-                .request("$SYS.REQ.SERVER.PING.VARZ", "".into())
+                .request(permission::SETTINGS, "".into())
                 .await
                 .map_err(|error| failed(Box::new(error)))
         };

@@ -35,6 +35,8 @@ use crate::{credential, permission};
 const READY_LIMIT: Duration = Duration::from_mins(2);
 /// How long a server may take to end by itself.
 const END_LIMIT: Duration = Duration::from_secs(10);
+/// How long one is given that did not even answer.
+const END_LIMIT_SILENT: Duration = Duration::from_secs(2);
 /// How long the system may take to clear away a killed process.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 /// How often a state is looked at that nobody announces.
@@ -77,9 +79,13 @@ impl Server {
     }
 
     /// Ends it: politely, and by force where that does not help in time.
-    pub(crate) async fn end(mut self) {
+    pub(crate) async fn end(self) {
+        self.end_within(END_LIMIT).await;
+    }
+
+    async fn end_within(mut self, patience: Duration) {
         self.identity.signal(Signal::SIGTERM);
-        if tokio::time::timeout(END_LIMIT, self.ended()).await.is_err() {
+        if tokio::time::timeout(patience, self.ended()).await.is_err() {
             tracing::warn!(
                 pid = self.identity.pid,
                 "nats-server does not end; killing it"
@@ -123,7 +129,13 @@ impl Plan {
                 reason = %why_not,
                 "ending a nats-server that was left running"
             );
-            server.end().await;
+            let is_silent = matches!(why_not, Error::Ask(_));
+            let patience = if is_silent {
+                END_LIMIT_SILENT
+            } else {
+                END_LIMIT
+            };
+            server.end_within(patience).await;
         }
         self.end_orphans().await?;
         Ok(None)

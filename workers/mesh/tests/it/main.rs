@@ -9,4 +9,5 @@
 
 mod broker;
 mod permission;
+mod user;
 mod within;

@@ -1,12 +1,8 @@
 //! The broker's permissions, tried against the broker: what a worker may not do, nats-server itself refuses.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::collections::BTreeSet;
 
-use async_nats::{Client, ConnectOptions, Event, HeaderMap, Message, Subscriber};
+use async_nats::{ConnectOptions, HeaderMap};
 use futures::{FutureExt as _, StreamExt as _};
 use serde_json::{Value, json};
 use teamster_mesh::{credential, permission};
@@ -15,147 +11,10 @@ use teamster_protocol::{
 };
 use teamster_testkit::{Secured, wait};
 
-const LIMIT: Duration = Duration::from_secs(20);
+use crate::user::{LIMIT, User};
+
+/// The streams whose growth is watched, apart from the log.
 const STREAMS: [&str; 4] = ["TURNS", "CONTROL", "SNAP", "GENERATIONS"];
-
-/// One user's connection, and what the server refused it.
-struct User {
-    name: &'static str,
-    client: Client,
-    refused: Arc<Mutex<Vec<String>>>,
-}
-
-impl User {
-    async fn connect(secured: &Secured, name: &'static str) -> Self {
-        let refused = Arc::new(Mutex::new(Vec::new()));
-        let sink = Arc::clone(&refused);
-        let pair = credential::read(&credential::file(&secured.credentials(), name));
-        let seed = pair.expect("credentials").seed().expect("a seed");
-        let client = ConnectOptions::with_nkey(seed)
-            .custom_inbox_prefix(format!("_INBOX.{name}"))
-            .event_callback(move |event| {
-                if let Event::ServerError(error) = event {
-                    sink.lock().expect("not poisoned").push(error.to_string());
-                }
-                std::future::ready(())
-            })
-            .connect(secured.url())
-            .await
-            .expect("connected");
-        Self {
-            name,
-            client,
-            refused,
-        }
-    }
-
-    /// Asks and waits for the answer.
-    async fn ask(&self, subject: &str, body: impl ToString) -> Message {
-        let body = body.to_string().into();
-        let asked = self.client.request(subject.to_owned(), body);
-        wait::within(LIMIT, subject, asked)
-            .await
-            .unwrap_or_else(|error| {
-                panic!("{} {subject}: {error}; {:?}", self.name, self.refusals())
-            })
-    }
-
-    /// Asks the `JetStream` API; the answer must not be an error.
-    async fn api(&self, subject: &str, body: Value) -> Value {
-        let answer = self.ask(subject, body).await;
-        let answer: Value = serde_json::from_slice(&answer.payload).expect("JSON");
-        assert_eq!(
-            answer.get("error"),
-            None,
-            "{} {subject}: {answer}",
-            self.name
-        );
-        answer
-    }
-
-    /// Stores in a stream and waits until that is acknowledged.
-    async fn store(&self, subject: &str, headers: HeaderMap, body: &'static str) -> u64 {
-        let stored = self
-            .client
-            .request_with_headers(subject.to_owned(), headers, body.into());
-        let ack = wait::within(LIMIT, subject, stored)
-            .await
-            .unwrap_or_else(|error| {
-                panic!("{} {subject}: {error}; {:?}", self.name, self.refusals())
-            });
-        let ack: Value = serde_json::from_slice(&ack.payload).expect("JSON");
-        ack["seq"]
-            .as_u64()
-            .unwrap_or_else(|| panic!("{subject}: {ack}"))
-    }
-
-    /// Pulls one message of a consumer. It comes under its own subject, which a plain request would not take for an answer.
-    async fn pull(&self, stream: &str, consumer: &str) -> Message {
-        let inbox = format!("_INBOX.{}.pull", self.name);
-        let mut pulled = self.subscribe(&inbox).await;
-        let next = format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}");
-        self.publish_with(&next, Some(&inbox), "1").await;
-        let message = wait::within(LIMIT, &next, pulled.next()).await;
-        message.unwrap_or_else(|| panic!("{} {next}: {:?}", self.name, self.refusals()))
-    }
-
-    async fn subscribe(&self, subject: &str) -> Subscriber {
-        let subscriber = self
-            .client
-            .subscribe(subject.to_owned())
-            .await
-            .expect("sent");
-        self.client.flush().await.expect("taken");
-        subscriber
-    }
-
-    async fn publish(&self, subject: &str, reply: Option<&str>) {
-        self.publish_with(subject, reply, "{}").await;
-    }
-
-    async fn publish_with(&self, subject: &str, reply: Option<&str>, body: &'static str) {
-        let (subject, body) = (subject.to_owned(), body.into());
-        let sent = match reply {
-            Some(reply) => {
-                let reply = reply.to_owned();
-                self.client.publish_with_reply(subject, reply, body).await
-            }
-            None => self.client.publish(subject, body).await,
-        };
-        sent.expect("sent");
-        self.client.flush().await.expect("taken");
-    }
-
-    fn refusals(&self) -> Vec<String> {
-        self.refused.lock().expect("not poisoned").clone()
-    }
-
-    async fn is_refused(&self, verb: &str, subject: &str) {
-        let want = format!(
-            "permissions violation for {verb} to \"{}\"",
-            subject.to_lowercase()
-        );
-        let description = format!("{}: {want}", self.name);
-        wait::until(LIMIT, &description, || {
-            let found = self
-                .refusals()
-                .iter()
-                .any(|line| line.to_lowercase().contains(&want));
-            std::future::ready(found)
-        })
-        .await;
-    }
-
-    async fn cannot_publish(&self, subject: &str) {
-        self.publish(subject, None).await;
-        self.is_refused("publish", subject).await;
-    }
-
-    async fn cannot_subscribe(&self, subject: &str) {
-        let _subscriber = self.subscribe(subject).await;
-        self.is_refused("subscription", subject).await;
-    }
-}
 
 fn session() -> SessionId {
     SessionId::parse("ses_1").expect("valid")
@@ -356,6 +215,22 @@ async fn sec_31_stored_content_cannot_be_sent_on_as_a_forgery() {
         sandbox.is_refused("publish", request).await;
     }
     assert_eq!(ends(&topology).await, before);
+}
+
+/// The user that asks for settings can neither reload nor stop the server, nor see the mesh's account.
+#[tokio::test]
+async fn sec_31_the_system_user_only_asks_for_settings() {
+    let secured = Secured::start().await;
+    let system = User::connect(&secured, permission::SYSTEM).await;
+    system.ask("$SYS.REQ.SERVER.PING.VARZ", "").await;
+    for subject in [
+        "$SYS.REQ.SERVER.X.RELOAD",
+        "$SYS.REQ.SERVER.PING.CONNZ",
+        "log.05.s",
+    ] {
+        system.cannot_publish(subject).await;
+    }
+    system.cannot_subscribe("$SYS.>").await;
 }
 
 #[tokio::test]
