@@ -242,6 +242,7 @@ impl Permissions {
             format!("$JS.API.STREAM.INFO.{REGISTRY}"),
         ]);
         // A sign of life each second, and room for the answer and for repetitions of it.
+        // The server remembers each request for that long (about 150 bytes), which is why it is no longer than needed.
         let lives = role.answers_within.as_secs() / limits::CALL_PROGRESS_EVERY.as_secs().max(1);
         self.answers = Some((lives + 64, role.answers_within + Duration::from_mins(1)));
     }

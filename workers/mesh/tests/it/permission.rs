@@ -219,7 +219,7 @@ async fn sec_31_stored_content_cannot_be_sent_on_as_a_forgery() {
 
 /// The user that asks for settings can neither reload nor stop the server, nor see the mesh's account.
 #[tokio::test]
-async fn sec_31_the_system_user_only_asks_for_settings() {
+async fn the_system_user_only_asks_for_settings() {
     let secured = Secured::start().await;
     let system = User::connect(&secured, permission::SYSTEM).await;
     system.ask("$SYS.REQ.SERVER.PING.VARZ", "").await;
