@@ -30,9 +30,9 @@ pub(crate) fn all() -> Vec<Dialect> {
 }
 
 fn events(data: &[&str]) -> String {
-    data.iter()
-        .map(|data| format!("data: {data}\n\n"))
-        .collect()
+    data.iter().fold(String::new(), |stream, data| {
+        stream + "data: " + data + "\n\n"
+    })
 }
 
 fn text(text: &str) -> Part {
