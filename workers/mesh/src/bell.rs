@@ -284,17 +284,12 @@ fn shares(total: usize, taken: usize, messages_asked: usize, control_asked: usiz
     let kept = (total / CONTROL_SHARE).clamp(1, CONTROL_CREDIT_MAX);
     let mut free = total.saturating_sub(taken + messages_asked + control_asked);
     let control = if control_asked == 0 {
-        kept.min(free)
+        kept.min(free.div_ceil(2))
     } else {
         0
     };
     free -= control;
-    // While the control share is taken by what runs, messages must not take its place for good.
-    let messages = if messages_asked == 0 && (control_asked + control) > 0 {
-        free
-    } else {
-        0
-    };
+    let messages = if messages_asked == 0 { free } else { 0 };
     Ask { messages, control }
 }
 

@@ -186,6 +186,8 @@ impl Wire {
     ) -> Result<Answer, Failure> {
         let body = serde_json::to_vec(body)
             .map_err(|error| refused(0, format!("the request cannot be written: {error}")))?;
+        // Some questions, such as a consumer's state, are refused unless their body is empty.
+        let body = if body == b"null" { Vec::new() } else { body };
         let answer = self
             .ask(
                 format!("$JS.API.{subject}"),
@@ -307,14 +309,18 @@ impl Wire {
         }
     }
 
-    /// Sends what is buffered and waits until the server has read it: it answers at once that nobody listens on a subject
-    /// of ours on which nobody listens, and it reads what a connection sends in order.
+    /// Sends what is buffered and waits until the server has read it: it reads what a connection sends in order, and answers
+    /// a question that every user may ask.
     pub(crate) async fn flush(&self) -> Result<(), Failure> {
-        let nobody = format!("_INBOX.{}.{}.nobody.listens", self.worker, self.incarnation);
-        match self
-            .ask(nobody, None, Bytes::new(), limits::BROKER_REQUEST)
-            .await
-        {
+        let asked = self
+            .ask(
+                format!("$JS.API.STREAM.INFO.KV_{}", crate::topology::REGISTRY),
+                None,
+                Bytes::new(),
+                limits::BROKER_REQUEST,
+            )
+            .await;
+        match asked {
             Ok(_) | Err(Failure::NoResponders) => Ok(()),
             Err(failure) => Err(failure),
         }

@@ -20,7 +20,7 @@ pub(crate) const BELL: &str = "bell";
 
 /// Bytes of a stored message around its body.
 const HEADERS_BYTES_MAX: usize = 4096;
-/// Bytes that GENERATIONS may hold.
+/// Bytes that GENERATIONS may hold. The broker sets them aside in memory when the stream is made.
 const GENERATIONS_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// Bytes that LIVE may hold.
 const LIVE_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -243,10 +243,7 @@ pub(super) fn exists_already(number: u64) -> bool {
 
 /// Whether an error number passes by itself: no JetStream leader, not enough peers, resources short, a leader that steps down.
 pub(super) fn is_passing(number: u64) -> bool {
-    matches!(
-        number,
-        10004..=10006 | 10008 | 10009 | 10023 | 10028 | 10074
-    )
+    matches!(number, 10004..=10006 | 10008 | 10009 | 10023 | 10074)
 }
 
 fn nanos(duration: std::time::Duration) -> u64 {

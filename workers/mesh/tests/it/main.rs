@@ -7,7 +7,19 @@
     reason = "in a test a failed step is a failed test"
 )]
 
+mod bell;
 mod broker;
+mod call;
+mod commit;
+mod connect;
+mod fixture;
+mod lane;
 mod permission;
+mod registry;
+mod secured;
+mod serve;
+mod store;
+mod timer;
+mod topology;
 mod user;
 mod within;

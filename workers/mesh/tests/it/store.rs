@@ -1,0 +1,136 @@
+//! Snapshots, kept completions, live frames.
+
+use bytes::Bytes;
+use teamster_mesh::{
+    Mesh,
+    snap::{Mark, Snapshot},
+};
+use teamster_protocol::{
+    Digest, RequestId,
+    function::router::{Completion, Delta, DeltaKind, Part},
+    message::StopReason,
+    usage::Usage,
+};
+use teamster_testkit::{wait, wait::within};
+
+use crate::fixture::{LIMIT, mesh, session};
+
+fn completion(text: &str) -> Completion {
+    Completion {
+        parts: vec![Part::Text {
+            text: text.to_owned(),
+        }],
+        stop: StopReason::End,
+        error: None,
+        usage: Usage::default(),
+        cost: None,
+        model: "test/one".to_owned(),
+        attempts: 1,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_is_replaced_and_read_back() {
+    let (_nats, mesh) = mesh().await;
+    let (snaps, session) = (mesh.snaps(), session("s"));
+    assert_eq!(snaps.get(&session).await.expect("read"), None);
+    for (n, state) in [
+        (1, Some(Bytes::from("state"))),
+        (2, None),
+        (3, Some(Bytes::from("new"))),
+    ] {
+        let snapshot = Snapshot {
+            mark: Mark {
+                n,
+                seq: n * 10,
+                hash: Digest::of(n.to_be_bytes()),
+            },
+            state,
+        };
+        snaps.put(&session, &snapshot).await.expect("sent");
+        wait::until(LIMIT, "the snapshot is stored", || async {
+            snaps.get(&session).await.expect("read").as_ref() == Some(&snapshot)
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_completion_is_kept_until_it_is_removed() {
+    let (_nats, mesh) = mesh().await;
+    let generations = mesh.generations();
+    let request = RequestId::of(&session("a b"), 3, 1);
+    let other = RequestId::of(&session("a b"), 3, 2);
+    assert_eq!(generations.get(&request).await.expect("read"), None);
+    generations
+        .put(&request, &completion("one"))
+        .await
+        .expect("sent");
+    generations
+        .put(&other, &completion("two"))
+        .await
+        .expect("sent");
+    let kept = wait::some(LIMIT, "the completion is kept", || async {
+        generations.get(&request).await.expect("read")
+    })
+    .await;
+    assert_eq!(kept, completion("one"));
+    generations.remove(&request).await;
+    wait::until(LIMIT, "the completion is removed", || async {
+        generations.get(&request).await.expect("read").is_none()
+    })
+    .await;
+    assert_eq!(
+        generations.get(&other).await.expect("read"),
+        Some(completion("two"))
+    );
+}
+
+fn frame(index: u64) -> Delta {
+    Delta {
+        request: RequestId::of(&session("s"), 1, 1),
+        index,
+        delta: DeltaKind::Text {
+            text: format!("{index}"),
+        },
+    }
+}
+
+async fn publish(mesh: &Mesh, index: u64) {
+    let sent = mesh.live().publish(&session("s"), &frame(index)).await;
+    sent.expect("sent");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn frames_are_read_from_the_first_that_is_kept_and_after_a_restart() {
+    let (mut nats, mesh) = mesh().await;
+    publish(&mesh, 0).await;
+    publish(&mesh, 1).await;
+    mesh.live()
+        .publish(&session("other"), &frame(9))
+        .await
+        .expect("sent");
+    let mut deltas = mesh.live().follow(&session("s")).await.expect("a reader");
+    for index in 0..2 {
+        let delta = within(LIMIT, "a frame", deltas.next()).await;
+        assert_eq!(delta, Some(frame(index)));
+    }
+    publish(&mesh, 2).await;
+    assert_eq!(
+        within(LIMIT, "a frame", deltas.next()).await,
+        Some(frame(2))
+    );
+    nats.restart().await;
+    // The stream is in memory: it begins anew, and the reader with it. What comes until then may be missed.
+    let mut index = 3;
+    let next = loop {
+        publish(&mesh, index).await;
+        index += 1;
+        let wait = std::time::Duration::from_millis(50);
+        if let Ok(delta) = tokio::time::timeout(wait, deltas.next()).await {
+            break delta.expect("a frame");
+        }
+        assert!(index < 600, "no frame after the restart");
+    };
+    assert!(next.index >= 3);
+}

@@ -1,0 +1,84 @@
+//! The topology: made once by any number of processes, checked where it is there.
+
+use teamster_mesh::{
+    Mesh,
+    topology::{Topology, ensure},
+};
+use teamster_testkit::Nats;
+
+use crate::fixture::{chain, join, mesh};
+
+const ONE: Topology = Topology { replicas: 1 };
+
+async fn jetstream(nats: &Nats) -> async_nats::jetstream::Context {
+    async_nats::jetstream::new(async_nats::connect(nats.url()).await.expect("connected"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_processes_ensure_the_topology_at_once() {
+    let nats = Nats::start().await;
+    let mut meshes: Vec<Mesh> = Vec::new();
+    for _ in 0..4 {
+        meshes.push(join(&nats, "harness").await);
+    }
+    let ensured = futures::future::join_all(meshes.iter().map(|mesh| ensure(mesh, &ONE))).await;
+    for result in ensured {
+        result.unwrap_or_else(|error| panic!("{}", chain(&error)));
+    }
+    ensure(&meshes[0], &ONE).await.expect("there already");
+    let jetstream = jetstream(&nats).await;
+    for name in [
+        "TURNS",
+        "CONTROL",
+        "LOG_0",
+        "LOG_7",
+        "SNAP",
+        "GENERATIONS",
+        "LIVE",
+    ] {
+        jetstream.get_stream(name).await.expect(name);
+    }
+    for bucket in ["registry", "config", "heads"] {
+        jetstream.get_key_value(bucket).await.expect(bucket);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_cannot_be_used_is_named() {
+    let nats = Nats::start().await;
+    let mesh = join(&nats, "harness").await;
+    let stream = async_nats::jetstream::stream::Config {
+        name: "TURNS".to_owned(),
+        subjects: vec!["turn.in.*.*".to_owned()],
+        storage: async_nats::jetstream::stream::StorageType::Memory,
+        ..Default::default()
+    };
+    jetstream(&nats)
+        .await
+        .create_stream(stream)
+        .await
+        .expect("created");
+    let error = ensure(&mesh, &ONE).await.expect_err("not usable");
+    let text = chain(&error);
+    assert!(text.contains("stream TURNS"), "{text}");
+    assert!(
+        text.contains("`storage` \"memory\" instead of \"file\""),
+        "{text}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_to_a_router_is_no_generation() {
+    let (nats, _mesh) = mesh().await;
+    let jetstream = jetstream(&nats).await;
+    let generations = jetstream.get_stream("GENERATIONS").await.expect("there");
+    let subjects = &generations.cached_info().config.subjects;
+    assert_eq!(subjects, &["gen.*.*.*"]);
+    let request = teamster_protocol::RequestId::of(&crate::fixture::session("s"), 3, 1);
+    let tokens = |subject: String| subject.split('.').count();
+    assert_eq!(tokens(teamster_protocol::subject::generation(&request)), 4);
+    assert_eq!(
+        tokens(teamster_protocol::subject::generation_run(&request)),
+        5
+    );
+}
