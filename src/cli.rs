@@ -54,17 +54,21 @@ struct Cli {
     command: Command,
 }
 
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag of the command line"
+)]
 /// Options that every command takes.
 #[derive(Debug, Clone, Args)]
 struct Global {
-    /// Data directory: the log, credentials, configuration. Default: $XDG_DATA_HOME/teamster
-    #[arg(long, global = true, value_name = "DIR", env = env::DATA)]
+    /// Data directory: the log, credentials, configuration. Default: `teamster` in the user's data directory
+    #[arg(long, global = true, value_name = "DIR", env = env::DATA, hide_env_values = true)]
     data: Option<PathBuf>,
     /// Use this NATS server or cluster instead of the one that `teamster up` starts
-    #[arg(long, global = true, value_name = "URL", env = env::NATS)]
+    #[arg(long, global = true, value_name = "URL", env = env::NATS, hide_env_values = true)]
     nats: Option<String>,
     /// Credentials for --nats: a directory that holds <worker>.creds, or one file
-    #[arg(long, global = true, value_name = "PATH", env = env::CREDS, requires = "nats")]
+    #[arg(long, global = true, value_name = "PATH", env = env::CREDS, hide_env_values = true)]
     creds: Option<PathBuf>,
     /// One JSON document on standard output, also on failure
     #[arg(long, global = true, conflicts_with = "jsonl")]
@@ -75,7 +79,7 @@ struct Global {
     /// Nothing but errors on standard error
     #[arg(long, short, global = true)]
     quiet: bool,
-    /// No colours, no lines replaced in place (as with NO_COLOR)
+    /// No colours, no lines replaced in place (as with `NO_COLOR`)
     #[arg(long, global = true)]
     no_color: bool,
 }

@@ -28,6 +28,8 @@ use teamster_protocol::{
 pub use error::Error;
 pub use watch::{Item, Watch};
 
+/// How long a server may take to be reached; a person waits.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// Tries of a request that is safe to repeat.
 const TRIES: u32 = 3;
 /// How long a request waits for its answer; decisions wait for their commit within it.
@@ -59,7 +61,9 @@ impl Client {
     /// Connects as the operator.
     pub async fn connect(options: &Connect) -> Result<Self, Error> {
         let name = WorkerName::parse(permission::OPERATOR).map_err(Error::Name)?;
-        let mesh = Mesh::connect(options, name).await.map_err(Error::Mesh)?;
+        let mesh = Mesh::connect_within(options, name, PATIENCE)
+            .await
+            .map_err(Error::Mesh)?;
         let principal = Principal::parse(permission::OWNER).map_err(Error::Name)?;
         Ok(Self { mesh, principal })
     }

@@ -11,15 +11,15 @@ use crate::env;
 /// Lines from standard input. A thread reads one line at a time, only when one is wanted, so that an editor finds the
 /// terminal free.
 pub(super) struct Lines {
-    wanted: std::sync::mpsc::Sender<()>,
-    lines: mpsc::Receiver<Option<String>>,
+    wanted: std::sync::mpsc::SyncSender<()>,
+    typed: mpsc::Receiver<Option<String>>,
     is_reading: bool,
 }
 
 impl Lines {
     pub(super) fn new() -> Self {
-        let (wanted, wants) = std::sync::mpsc::channel();
-        let (sender, lines) = mpsc::channel(1);
+        let (wanted, wants) = std::sync::mpsc::sync_channel(1);
+        let (sender, typed) = mpsc::channel(1);
         std::thread::spawn(move || {
             while wants.recv().is_ok() {
                 let mut line = String::new();
@@ -34,7 +34,7 @@ impl Lines {
         });
         Self {
             wanted,
-            lines,
+            typed,
             is_reading: false,
         }
     }
@@ -53,7 +53,7 @@ impl Lines {
         if !self.is_reading {
             return std::future::pending().await;
         }
-        let line = self.lines.recv().await.flatten();
+        let line = self.typed.recv().await.flatten();
         self.is_reading = false;
         line
     }

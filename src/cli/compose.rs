@@ -20,7 +20,7 @@ pub(super) struct Turn {
     /// Model, as provider/name. Default: the session's, else the configured one, else the labelled script
     #[arg(long, value_name = "PROVIDER/NAME")]
     pub model: Option<String>,
-    /// Functions that the model may call, as globs; repeat for more. Default for a new session: fs::*
+    /// Functions that the model may call, as globs; repeat for more. Default for a new session: `fs::*`
     #[arg(long, value_name = "GLOB")]
     pub allow: Vec<String>,
     /// Functions that it may not call although --allow names them

@@ -17,7 +17,7 @@ use stage::Stage;
 use tour::Tour;
 
 /// How long the tour may take where nobody is asked; the first start, which may fetch nats-server, counts apart.
-const TOUR_MAX: Duration = Duration::from_secs(120);
+const TOUR_MAX: Duration = Duration::from_mins(2);
 
 /// Show the whole thing once, without a key.
 ///

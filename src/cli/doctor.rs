@@ -71,7 +71,7 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
         .count();
     match out.format {
         Format::Json => {
-            out.document(&json!({ "v": 1, "ok": failed == 0, "findings": findings }))?
+            out.document(&json!({ "v": 1, "ok": failed == 0, "findings": findings }))?;
         }
         Format::JsonLines => {
             for finding in &findings {

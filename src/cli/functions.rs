@@ -40,7 +40,7 @@ pub(super) struct Ls {
 /// One function's contract.
 #[derive(Debug, Args)]
 pub(super) struct Info {
-    /// The function, for example fs::read
+    /// The function, for example `fs::read`
     #[arg(value_name = "FUNCTION")]
     function: FunctionId,
 }
@@ -48,7 +48,7 @@ pub(super) struct Info {
 /// Call a function.
 #[derive(Debug, Args)]
 pub(super) struct Call {
-    /// The function, for example fs::read
+    /// The function, for example `fs::read`
     #[arg(value_name = "FUNCTION")]
     function: FunctionId,
     /// The arguments: one JSON object

@@ -45,6 +45,10 @@ impl From<Closed> for Failure {
     }
 }
 
+#[expect(
+    clippy::unused_self,
+    reason = "who may write holds the handle, whether or not it decides how"
+)]
 impl Output {
     /// Decides how to write.
     pub(super) fn new(format: Format, is_quiet: bool, no_color: bool) -> Self {

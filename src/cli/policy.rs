@@ -28,7 +28,7 @@ pub(super) enum Command {
 /// Judge a call without making it, by the code and the policy that enforce.
 #[derive(Debug, Args)]
 pub(super) struct Explain {
-    /// The function, for example fs::write
+    /// The function, for example `fs::write`
     #[arg(value_name = "FUNCTION")]
     function: FunctionId,
     /// The arguments: one JSON object

@@ -123,6 +123,8 @@ pub(super) async fn answering(data: &Path) -> Result<Client, Failure> {
 /// Starts the mesh of a data directory in the background and waits for it.
 async fn started(data: &Path, out: &Output) -> Result<Client, Failure> {
     host::embedded::prepare(data)?;
+    // A mistake in the configuration is told here, where somebody reads it.
+    super::up::configuration(data)?;
     let words = data.join("log").join("up.out");
     out.note(&format!(
         "starting teamster up in the background (data {}, ends after {IDLE_EXIT} without work)",

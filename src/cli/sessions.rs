@@ -3,10 +3,13 @@
 mod ls;
 mod tail;
 mod transcript;
+mod words;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use teamster_protocol::{Commit, Event, SessionId};
+
+pub(super) use words::event_words;
 
 use super::{
     Global,
@@ -76,137 +79,4 @@ pub(super) fn event_line(seq: u64, commit: &Commit, event: &Event) -> Value {
         object.insert("at_ms".to_owned(), commit.at_ms.into());
     }
     line
-}
-
-/// One event as a line for people: its kind, and what tells it from others.
-pub(super) fn event_words(event: &Event) -> String {
-    use super::show::word;
-    use teamster_core::display::terminal;
-    let cut = |text: &str| terminal(&teamster_protocol::text::cut(text, 160).replace('\n', " "));
-    match event {
-        Event::SessionCreated { by, workspace, .. } => format!(
-            "session created by {by}, workspace {}",
-            cut(workspace.as_deref().unwrap_or("none"))
-        ),
-        Event::MessageAdded { message, .. } => format!(
-            "message: {}",
-            cut(&crate::client::session::visible(message))
-        ),
-        Event::TurnStarted { number, .. } => format!("turn {number} started"),
-        Event::TurnEnded { reason, .. } => format!("turn ended: {}", end_words(reason)),
-        Event::GenerationStarted { step, .. } => format!("step {step}: generation started"),
-        Event::GenerationFinished {
-            message,
-            usage,
-            model,
-            ..
-        } => format!(
-            "generation finished ({}, {} tokens): {}",
-            terminal(model),
-            usage.total(),
-            cut(&message
-                .as_ref()
-                .map(crate::client::session::visible)
-                .unwrap_or_default())
-        ),
-        Event::GenerationInterrupted { error, .. } => {
-            format!("generation interrupted: {}", cut(&error.message))
-        }
-        Event::CallProposed { call, function, .. } => {
-            format!("call proposed: {} {call}", name(function.as_ref()))
-        }
-        Event::CallAllowed {
-            call,
-            class,
-            judgement,
-            ..
-        } => format!(
-            "call allowed: {call}, class {}{}",
-            word(class),
-            judgement
-                .as_ref()
-                .map(|judgement| format!(", rule {}", cut(&judgement.rule)))
-                .unwrap_or_default()
-        ),
-        Event::CallRefused {
-            call,
-            outcome,
-            text,
-            ..
-        } => format!("call refused: {call}, {}: {}", word(outcome), cut(text)),
-        Event::ApprovalRequested {
-            approval, function, ..
-        } => format!("approval requested: {function} {approval}"),
-        Event::ApprovalResolved {
-            approval,
-            by,
-            channel,
-            decision,
-            ..
-        } => {
-            let word = match decision {
-                teamster_protocol::input::Decision::Approve => "approved",
-                teamster_protocol::input::Decision::Edit { .. } => "edited",
-                teamster_protocol::input::Decision::Deny { .. } => "denied",
-            };
-            format!(
-                "approval {word} by {by} through {}: {approval}",
-                cut(channel)
-            )
-        }
-        Event::ApprovalExpired {
-            approval,
-            withdrawn,
-            ..
-        } => {
-            format!(
-                "approval {}: {approval}",
-                if *withdrawn { "withdrawn" } else { "expired" }
-            )
-        }
-        Event::CallStarted { call } => format!("call started: {call}"),
-        Event::CallFinished {
-            call,
-            outcome,
-            duration_ms,
-            ..
-        } => format!("call finished: {call}, {}, {duration_ms} ms", word(outcome)),
-        Event::BudgetExceeded { which, limit, used } => {
-            format!("budget {} exceeded: {used} of {limit}", which.as_str())
-        }
-        Event::HookRan {
-            point, function, ..
-        } => format!(
-            "hook ran at {}: {}",
-            point.as_str(),
-            name(function.as_ref())
-        ),
-        Event::InputDropped { lane, seq, why } => {
-            format!("input dropped: {} {seq}, {}", word(lane), word(why))
-        }
-        Event::TookOver { from, attempt } => format!("took over from {from}, attempt {attempt}"),
-    }
-}
-
-fn name(function: Option<&teamster_protocol::FunctionId>) -> String {
-    function.map_or_else(|| "-".to_owned(), ToString::to_string)
-}
-
-/// A reason in words.
-pub(super) fn end_words(reason: &teamster_protocol::event::EndReason) -> String {
-    use teamster_core::display::terminal;
-    use teamster_protocol::event::EndReason;
-    match reason {
-        EndReason::Failed { code, message } => {
-            format!("failed ({}): {}", terminal(code), terminal(message))
-        }
-        EndReason::Cancelled { by } => format!("cancelled by {by}"),
-        EndReason::Budget { which } => format!("budget ({})", which.as_str()),
-        EndReason::Denied { rule, message } => {
-            format!("denied by {}: {}", terminal(rule), terminal(message))
-        }
-        EndReason::Completed | EndReason::NoProgress | EndReason::Poisoned => {
-            reason.status().to_owned()
-        }
-    }
 }

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use teamster_core::display;
+use teamster_protocol::usage::NanoUsd;
 
 use super::output::Output;
 use crate::client::session::Turn;
@@ -127,14 +128,12 @@ fn spent(turn: &Turn) -> Vec<String> {
         let about = if turn.usage.estimated { "about " } else { "" };
         parts.push(format!("{about}{} tokens", grouped(tokens)));
     }
-    match turn.cost {
-        Some(cost) if turn.cost_is_partial => {
-            parts.push(format!("${:.4} and what is unpriced", cost.as_usd()))
-        }
-        Some(cost) if cost.0 > 0 => parts.push(format!("${:.4}", cost.as_usd())),
-        Some(_) => {}
-        None if turn.cost_is_partial => parts.push("cost unknown".to_owned()),
-        None => {}
+    let cost = turn.cost.map(|cost| format!("${:.4}", cost.as_usd()));
+    match (cost, turn.cost_is_partial) {
+        (Some(cost), true) => parts.push(format!("{cost} and what is unpriced")),
+        (None, true) => parts.push("cost unknown".to_owned()),
+        (Some(cost), false) if turn.cost > Some(NanoUsd(0)) => parts.push(cost),
+        (_, false) => {}
     }
     parts
 }
@@ -164,7 +163,7 @@ pub(super) fn grouped(number: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use teamster_protocol::usage::{NanoUsd, Usage};
+    use teamster_protocol::usage::Usage;
 
     use super::*;
 

@@ -60,13 +60,13 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
     host::embedded::prepare(&data)?;
     let config = configuration(&data)?;
     let _telemetry = telemetry("up", &data)?;
-    let embedded = match &global.nats {
-        Some(_) => None,
-        None => {
-            let words = out.clone();
-            let progress: broker::Progress = Arc::new(move |line| words.note(line));
-            Some(signals.or_end(Embedded::start(&data, progress)).await??)
-        }
+    let embedded = if global.nats.is_some() {
+        None
+    } else {
+        let words = out.clone();
+        let progress: broker::Progress = Arc::new(move |line| words.note(line));
+        let started = Box::pin(Embedded::start(&data, progress));
+        Some(signals.or_end(started).await??)
     };
     let connect = match (&embedded, &global.nats) {
         (Some(embedded), _) => embedded.connect(),

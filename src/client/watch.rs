@@ -13,7 +13,7 @@ use super::{Error, decode};
 /// Items that wait for a slow reader.
 const WAITING_MAX: usize = 256;
 /// How long the log may be unreadable before the watch gives up.
-const LOST_MAX: Duration = Duration::from_secs(60);
+const LOST_MAX: Duration = Duration::from_mins(1);
 /// The pause between two tries.
 const PAUSE: Duration = Duration::from_millis(300);
 

@@ -54,16 +54,13 @@ pub(super) struct Stage {
 impl Stage {
     /// Makes the directories: under the data directory that was named, else in a temporary place.
     pub(super) fn set(data: Option<&Path>, out: &Output) -> Result<Self, Failure> {
-        let (root, is_temporary) = match data {
-            Some(data) => {
-                let data = std::path::absolute(data)
-                    .map_err(|error| Failure::io("resolve", data, &error))?;
-                (data.join("demo"), false)
-            }
-            None => {
-                let name = format!("teamster-demo-{}", uuid::Uuid::now_v7().simple());
-                (std::env::temp_dir().join(name), true)
-            }
+        let (root, is_temporary) = if let Some(data) = data {
+            let data =
+                std::path::absolute(data).map_err(|error| Failure::io("resolve", data, &error))?;
+            (data.join("demo"), false)
+        } else {
+            let name = format!("teamster-demo-{}", uuid::Uuid::now_v7().simple());
+            (std::env::temp_dir().join(name), true)
         };
         let stage = Self {
             out: out.clone(),

@@ -237,7 +237,7 @@ impl<'a> Tour<'a> {
                     self.tell("");
                 }
                 Piece::Retry { reason, .. } => {
-                    self.tell(&format!("[{}]", display::terminal(reason)))
+                    self.tell(&format!("[{}]", display::terminal(reason)));
                 }
             }
         }
@@ -282,7 +282,7 @@ impl<'a> Tour<'a> {
                         tokio::task::block_in_place(|| ask::edit(self.out, &question.arguments))?;
                     match edited {
                         Some(arguments) => {
-                            self.decide(&question, Decision::Edit { arguments }).await?
+                            self.decide(&question, Decision::Edit { arguments }).await?;
                         }
                         None => self.ask_again(question),
                     }

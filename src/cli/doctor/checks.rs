@@ -1,9 +1,6 @@
 //! The checks of `doctor`, one function each. None of them changes anything.
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{path::Path, time::Duration};
 
 use teamster_mesh::{
     Connect,
@@ -203,7 +200,7 @@ fn credentials(data: &Path) -> Finding {
     }
 }
 
-fn foreign_credentials(path: &PathBuf) -> Finding {
+fn foreign_credentials(path: &Path) -> Finding {
     if path.is_dir() {
         return match credential::check(path) {
             Ok(found) if found.is_empty() => Finding::new(

@@ -1,5 +1,7 @@
 //! `sessions show`: one session's state and transcript.
 
+use std::fmt::Write as _;
+
 use serde_json::{Value, json};
 use teamster_core::display;
 use teamster_protocol::{
@@ -9,7 +11,7 @@ use teamster_protocol::{
     usage::NanoUsd,
 };
 
-use super::{end_words, ls::phase};
+use super::{ls::phase, words::end_words};
 use crate::{
     cli::{
         exit::Exit,
@@ -64,8 +66,8 @@ pub(super) async fn run(out: &Output, client: &Client, id: &SessionId) -> Result
 
 fn entry(session: &Session, event: &Event) -> Option<Entry> {
     match event {
-        Event::MessageAdded { message, .. } => Some(Entry::Message(message.clone())),
-        Event::GenerationFinished {
+        Event::MessageAdded { message, .. }
+        | Event::GenerationFinished {
             message: Some(message),
             ..
         }
@@ -117,9 +119,10 @@ fn header(id: &SessionId, session: &Session) -> String {
     );
     if let Some(turn) = &session.turn {
         for approval in turn.pending.keys() {
-            text.push_str(&format!(
-                "waits for  {approval} (teamster approvals show {approval})\n"
-            ));
+            let _ = writeln!(
+                text,
+                "waits for  {approval} (teamster approvals show {approval})"
+            );
         }
     }
     text
@@ -139,11 +142,11 @@ fn words(entry: &Entry) -> String {
                     }
                     Content::Thinking { .. } => {}
                     Content::Call(call) => {
-                        text.push_str(&format!(
-                            "  -> {} {}\n",
+                        let (name, arguments) = (
                             display::terminal(&call.name),
-                            display::ascii(&call.arguments)
-                        ));
+                            display::ascii(&call.arguments),
+                        );
+                        let _ = writeln!(text, "  -> {name} {arguments}");
                     }
                 }
             }
@@ -168,11 +171,11 @@ fn words(entry: &Entry) -> String {
             text,
         } => {
             let shown = teamster_protocol::text::cut(text, 2000);
-            let indented: String = display::terminal(&shown)
-                .lines()
-                .map(|line| format!("     {line}\n"))
-                .collect();
-            format!("  <- {function}: {outcome}\n{indented}")
+            let mut text = format!("  <- {function}: {outcome}\n");
+            for line in display::terminal(&shown).lines() {
+                let _ = writeln!(text, "     {line}");
+            }
+            text
         }
         Entry::End(reason) => format!("\n-- turn ended: {} --\n", end_words(reason)),
     }

@@ -1,0 +1,436 @@
+//! The command line's contract: what stands on standard output, which code a command ends with, whom a second `up` names.
+
+mod help;
+pub mod place;
+
+use std::{
+    path::Path,
+    process::{Output, Stdio},
+    time::Duration,
+};
+
+use teamster_testkit::{Process, wait};
+use tokio::process::Command;
+
+use place::{LIMIT, Place, code, document, lines};
+
+fn check_failure(arguments: &[&str], output: &Output, want: (i32, &str)) {
+    let document = document(output);
+    let error = &document["error"];
+    assert_eq!(
+        (code(output), error["code"].as_str()),
+        (want.0, Some(want.1)),
+        "{arguments:?}: {document}"
+    );
+    assert!(
+        error["message"]
+            .as_str()
+            .is_some_and(|message| !message.is_empty()),
+        "{arguments:?}"
+    );
+    assert!(
+        !output.stderr.is_empty(),
+        "{arguments:?}: the same in words"
+    );
+}
+
+/// CLI-1: whatever goes wrong before a mesh is reached, standard output parses and the code is from the table.
+#[tokio::test]
+async fn cli_1_stdout_parses_whatever_is_missing() {
+    let place = Place::new();
+    let dead = ["--nats", "nats://127.0.0.1:1"];
+    for (arguments, want) in [
+        (vec!["sessions", "ls"], (69, "mesh.not_running")),
+        (vec!["send", "s", "hi"], (69, "mesh.not_running")),
+        (vec!["stop", "s"], (69, "mesh.not_running")),
+        (vec!["approvals", "ls"], (69, "mesh.not_running")),
+        (vec!["functions", "ls"], (69, "mesh.not_running")),
+        (
+            vec!["policy", "explain", "fs::write", "{}"],
+            (69, "mesh.not_running"),
+        ),
+        (
+            [&["sessions", "ls"], &dead[..]].concat(),
+            (69, "mesh.unavailable"),
+        ),
+        (
+            [&["run", "hi"], &dead[..]].concat(),
+            (69, "mesh.unavailable"),
+        ),
+        (
+            [&["worker", "router"], &dead[..]].concat(),
+            (69, "host.topology"),
+        ),
+        (vec!["run", " "], (2, "cli.no_message")),
+        (
+            vec!["run", "hi", "--workspace", "/nowhere/at/all"],
+            (1, "cli.io"),
+        ),
+        (
+            vec!["run", "hi", "--approvals", "ask"],
+            (2, "cli.no_terminal"),
+        ),
+        (vec!["run", "hi", "--max-cost-usd", "-1"], (2, "cli.usage")),
+        (
+            vec!["functions", "call", "fs::read", "[1]"],
+            (2, "cli.arguments"),
+        ),
+        (
+            vec![
+                "worker",
+                "gateway",
+                "--nats",
+                "nats://127.0.0.1:1",
+                "--no-ensure",
+            ],
+            (2, "host.unknown_worker"),
+        ),
+        (vec!["nonsense"], (2, "cli.usage")),
+        (
+            vec!["demo", "--nats", "nats://127.0.0.1:1"],
+            (2, "cli.usage"),
+        ),
+    ] {
+        for form in ["--json", "--jsonl"] {
+            let arguments = [arguments.as_slice(), &[form]].concat();
+            check_failure(&arguments, &place.run(&arguments).await, want);
+        }
+    }
+}
+
+#[tokio::test]
+async fn cli_1_a_wrong_configuration_names_file_line_and_key() {
+    let place = Place::new();
+    std::fs::create_dir(place.data()).expect("a directory");
+    std::fs::write(
+        place.data().join("config.yaml"),
+        "harness:\n  default_modl: x/y\n",
+    )
+    .expect("a file");
+    for arguments in [vec!["run", "hi", "--json"], vec!["up", "--json"]] {
+        let output = place.run(&arguments).await;
+        check_failure(&arguments, &output, (2, "config.invalid"));
+        let error = document(&output)["error"].clone();
+        let message = error["message"].as_str().expect("a message");
+        assert!(message.contains("config.yaml, line "), "{message}");
+        assert_eq!(
+            error["hint"],
+            "did you mean `default_model` instead of `default_modl`?"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_data_directory_inside_the_workspace_is_refused() {
+    let place = Place::new();
+    let inside = place.workspace().join("data");
+    let arguments = [
+        "run",
+        "hi",
+        "--json",
+        "--data",
+        inside.to_str().expect("text"),
+    ];
+    check_failure(
+        &arguments,
+        &place.run(&arguments).await,
+        (2, "cli.data_in_workspace"),
+    );
+    assert!(!inside.exists());
+}
+
+/// One running mesh, and everything that needs one: starting it twice costs more than reading a longer test.
+#[tokio::test]
+async fn a_running_mesh_answers_every_verb() {
+    let place = Place::new();
+    let mut up = place.up().await;
+
+    second_up_says_who_holds_the_directory(&place, &up).await;
+    unknown_ids_are_told(&place).await;
+    let (session, approval) = appr_6_a_run_without_a_terminal_ends_with_the_approval(&place).await;
+    reading_commands_parse(&place, &session, &approval).await;
+    appr_4_another_digest_approves_nothing(&place, &approval).await;
+    a_closed_pipe_is_quiet(&place, &session).await;
+    an_approved_call_runs_and_a_stop_ends_the_turn(&place, &session, &approval).await;
+    appr_1_an_answer_to_a_dead_request_says_why(&place, &approval).await;
+
+    up.terminate();
+    assert!(
+        up.ended(Duration::from_mins(1)).await.success(),
+        "{}",
+        up.output()
+    );
+}
+
+async fn second_up_says_who_holds_the_directory(place: &Place, up: &Process) {
+    let arguments = ["up", "--json"];
+    let output = place.run(&arguments).await;
+    check_failure(&arguments, &output, (75, "host.held"));
+    let message = document(&output)["error"]["message"].to_string();
+    assert!(message.contains(&format!("pid {}", up.pid())), "{message}");
+}
+
+async fn unknown_ids_are_told(place: &Place) {
+    for (arguments, want) in [
+        (vec!["sessions", "show", "nope"], "session.unknown"),
+        (vec!["sessions", "tail", "nope"], "session.unknown"),
+        (vec!["approvals", "show", "apr_nope"], "approval.not_found"),
+        (
+            vec!["approvals", "approve", "apr_nope", "--yes"],
+            "approval.not_found",
+        ),
+        (vec!["functions", "info", "fs::nope"], "function.unknown"),
+        (vec!["functions", "call", "fs::nope"], "function.unknown"),
+    ] {
+        let arguments = [arguments.as_slice(), &["--json"]].concat();
+        check_failure(&arguments, &place.run(&arguments).await, (1, want));
+    }
+}
+
+/// APPR-6: nobody can be asked, so the call is held, the id is printed, and the code says so.
+async fn appr_6_a_run_without_a_terminal_ends_with_the_approval(place: &Place) -> (String, String) {
+    let arguments = ["run", "hello", "--json"];
+    let output = place.run(&arguments).await;
+    check_failure(&arguments, &output, (3, "approval.pending"));
+    let document = document(&output);
+    assert_eq!(document["status"], "awaiting_approval");
+    assert!(
+        document["text"]
+            .as_str()
+            .expect("text")
+            .contains("(scripted)")
+    );
+    let session = document["session"].as_str().expect("a session").to_owned();
+    let approval = document["approvals"][0]
+        .as_str()
+        .expect("an approval")
+        .to_owned();
+
+    // The same key is never a second message: the same turn is told again, as text.
+    let first = place
+        .run(&["run", "hello", "--session", "keyed", "--key", "k"])
+        .await;
+    let again = place
+        .run(&["run", "hello", "--session", "keyed", "--key", "k"])
+        .await;
+    assert_eq!((code(&first), code(&again)), (3, 3));
+    assert_eq!(first.stdout, again.stdout);
+    (session, approval)
+}
+
+async fn reading_commands_parse(place: &Place, session: &str, approval: &str) {
+    for (arguments, field) in [
+        (vec!["sessions", "ls"], "sessions"),
+        (vec!["sessions", "show", session], "transcript"),
+        (vec!["approvals", "ls"], "pending"),
+        (vec!["approvals", "show", approval], "request"),
+        (vec!["approvals", "history"], "entries"),
+        (vec!["functions", "ls"], "functions"),
+        (vec!["functions", "info", "fs::read"], "contract"),
+        (
+            vec![
+                "functions",
+                "call",
+                "fs::read",
+                "{\"path\":\"notes.md\"}",
+                "--workspace",
+                ".",
+            ],
+            "reply",
+        ),
+        (
+            vec![
+                "policy",
+                "explain",
+                "fs::write",
+                "{\"path\":\"x\",\"content\":\"\"}",
+            ],
+            "judgement",
+        ),
+        (vec!["doctor"], "findings"),
+    ] {
+        let arguments = [arguments.as_slice(), &["--json"]].concat();
+        let output = place.run(&arguments).await;
+        assert_eq!(
+            code(&output),
+            0,
+            "{arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        assert!(!document(&output)[field].is_null(), "{arguments:?}");
+    }
+    let tail = place.run(&["sessions", "tail", session, "--jsonl"]).await;
+    assert_eq!(code(&tail), 3);
+    let events = lines(&tail);
+    assert_eq!(events[0]["type"], "session_created");
+    assert!(
+        events
+            .iter()
+            .all(|event| event["n"].is_u64() && event["seq"].is_u64() && event["at_ms"].is_u64())
+    );
+    let explained = document(
+        &place
+            .run(&[
+                "policy",
+                "explain",
+                "fs::write",
+                "{\"path\":\"x\"}",
+                "--json",
+            ])
+            .await,
+    );
+    assert_eq!(explained["judgement"]["effect"], "ask");
+}
+
+/// APPR-4: a decision is about the bytes that were seen.
+async fn appr_4_another_digest_approves_nothing(place: &Place, approval: &str) {
+    let other = "0".repeat(64);
+    let arguments = [
+        "approvals",
+        "approve",
+        approval,
+        "--digest",
+        &other,
+        "--json",
+    ];
+    check_failure(
+        &arguments,
+        &place.run(&arguments).await,
+        (1, "approval.stale_digest"),
+    );
+    let arguments = ["approvals", "approve", approval, "--json"];
+    check_failure(
+        &arguments,
+        &place.run(&arguments).await,
+        (2, "approval.digest_needed"),
+    );
+    let shown = document(&place.run(&["approvals", "show", approval, "--json"]).await);
+    assert!(shown["resolution"].is_null(), "{shown}");
+}
+
+/// CLI-1: a reader that goes away is no failure and no noise.
+async fn a_closed_pipe_is_quiet(place: &Place, session: &str) {
+    let mut command = place.command(&["sessions", "show", session, "--jsonl"]);
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    command.stdout(writer).stderr(Stdio::piped());
+    let mut command = Command::from(command);
+    command.kill_on_drop(true);
+    let output = wait::within(
+        LIMIT,
+        "a command whose reader is gone ends",
+        command.spawn().expect("it starts").wait_with_output(),
+    )
+    .await
+    .expect("it ends");
+    assert_eq!(
+        (
+            code(&output),
+            String::from_utf8_lossy(&output.stderr).as_ref()
+        ),
+        (0, "")
+    );
+}
+
+async fn an_approved_call_runs_and_a_stop_ends_the_turn(
+    place: &Place,
+    session: &str,
+    approval: &str,
+) {
+    let shown = document(&place.run(&["approvals", "show", approval, "--json"]).await);
+    let digest = shown["request"]["digest"]
+        .as_str()
+        .expect("a digest")
+        .to_owned();
+    let approved = place
+        .run(&[
+            "approvals",
+            "approve",
+            approval,
+            "--digest",
+            &digest,
+            "--json",
+        ])
+        .await;
+    assert_eq!(
+        code(&approved),
+        0,
+        "{}",
+        String::from_utf8_lossy(&approved.stderr)
+    );
+    let written = place.workspace().join("summary.md");
+    wait::until(LIMIT, "the approved file is written", || async {
+        written.exists()
+    })
+    .await;
+    assert_eq!(code(&place.run(&["stop", session, "--json"]).await), 0);
+    let tail = place.run(&["sessions", "tail", session, "--jsonl"]).await;
+    assert_eq!(code(&tail), 130, "the slow answer was stopped");
+    let last = lines(&tail).pop().expect("an event");
+    assert_eq!(
+        (&last["type"], &last["reason"]["type"]),
+        (&"turn_ended".into(), &"cancelled".into())
+    );
+}
+
+/// APPR-1: an answer to a dead request says why, and the list does not show it any longer.
+async fn appr_1_an_answer_to_a_dead_request_says_why(place: &Place, approval: &str) {
+    let arguments = ["approvals", "deny", approval, "--json"];
+    let output = place.run(&arguments).await;
+    check_failure(&arguments, &output, (1, "approval.not_pending"));
+    assert!(
+        document(&output)["error"]["message"]
+            .as_str()
+            .expect("text")
+            .contains("approved by owner")
+    );
+    let listed = document(&place.run(&["approvals", "ls", "--json"]).await);
+    let pending = listed["pending"].as_array().expect("a list");
+    assert!(pending.iter().all(|one| one["approval_id"] != approval));
+}
+
+/// `run` starts a mesh by itself, and with `--approvals deny` says no in the user's name.
+#[tokio::test]
+async fn run_starts_a_mesh_in_the_background_which_ends_when_it_is_told() {
+    let place = Place::new();
+    let output = place
+        .run(&["run", "hello", "--approvals", "deny", "--jsonl"])
+        .await;
+    assert_eq!(
+        code(&output),
+        4,
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let lines = lines(&output);
+    assert_eq!(
+        lines.last().expect("a line")["error"]["code"],
+        "approval.denied"
+    );
+    let kinds: Vec<&str> = lines
+        .iter()
+        .filter_map(|line| line["type"].as_str())
+        .collect();
+    for kind in [
+        "session_created",
+        "delta",
+        "approval_requested",
+        "approval_resolved",
+        "turn_ended",
+    ] {
+        assert!(kinds.contains(&kind), "{kind}: {kinds:?}");
+    }
+    assert!(!place.workspace().join("summary.md").exists());
+
+    let pid = holder(&place.data());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("it runs");
+    wait::until(LIMIT, "the mesh in the background ends", || async {
+        nix::sys::signal::kill(pid, None).is_err()
+    })
+    .await;
+}
+
+fn holder(data: &Path) -> nix::unistd::Pid {
+    let text = std::fs::read_to_string(data.join("up.lock")).expect("a lock");
+    nix::unistd::Pid::from_raw(text.trim().parse().expect("a process"))
+}
