@@ -10,4 +10,8 @@
     reason = "a failed expectation is how a test fails"
 )]
 
+mod cli;
+mod demo;
 mod house;
+mod scene;
+mod turn;

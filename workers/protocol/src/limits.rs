@@ -92,6 +92,8 @@ pub const CALL_MEMORY: Duration = Duration::from_mins(10);
 pub const CALL_MEMORY_MAX: usize = 10_000;
 /// Bytes of finished completions that one router keeps in memory; the oldest go first.
 pub const GENERATION_MEMORY_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// How long a router that runs a request takes to say so to whoever joins it.
+pub const JOIN_SIGN: Duration = Duration::from_millis(100);
 /// The longest generation.
 pub const GENERATION_MAX: Duration = Duration::from_secs(320);
 /// Bytes of outcomes that a worker remembers; the oldest go first.

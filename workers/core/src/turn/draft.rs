@@ -50,6 +50,11 @@ impl Draft {
         &self.state
     }
 
+    /// The state, when there is nothing left to store.
+    pub fn into_state(self) -> State {
+        self.state
+    }
+
     /// Whether there is nothing to store.
     pub fn is_empty(&self) -> bool {
         self.events.is_empty() && self.consumed.is_empty()
@@ -116,7 +121,7 @@ impl Draft {
     /// The state once the commit is stored at stream sequence `seq`.
     pub fn stored(self, sealed: Sealed, seq: u64) -> State {
         let mut state = self.state;
-        state.seal(sealed.commit.head, sealed.hash, seq);
+        state.seal(sealed.commit.head, sealed.commit.outbox, sealed.hash, seq);
         state
     }
 

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use serde::{Deserialize, Serialize};
 use teamster_protocol::{
     CallId, Commit, Cursor, Digest, Event, Head, Message, MessageId, Principal, SessionId, TurnId,
+    commit::Outbox,
     event::EndReason,
     input::TurnOptions,
     limits,
@@ -30,6 +31,8 @@ pub struct State {
     pub hash: Digest,
     /// Head of the last commit.
     pub head: Option<Head>,
+    /// What the last commit wants published; the next owner publishes it again.
+    pub outbox: Vec<Outbox>,
     /// What is consumed, the draft's inputs included.
     pub cursor: Cursor,
     /// The commit that holds the running turn's last claim.
@@ -135,6 +138,7 @@ impl State {
             seq: 0,
             hash: Digest::ZERO,
             head: None,
+            outbox: Vec::new(),
             cursor: Cursor::default(),
             epoch: 0,
             origin: None,
@@ -173,17 +177,18 @@ impl State {
         for event in &commit.events {
             self.apply(event, commit.at_ms);
         }
-        self.seal(commit.head.clone(), hash, seq);
+        self.seal(commit.head.clone(), commit.outbox.clone(), hash, seq);
         Ok(())
     }
 
     /// Ends the draft that made this state: it is stored.
-    pub(crate) fn seal(&mut self, head: Head, hash: Digest, seq: u64) {
+    pub(crate) fn seal(&mut self, head: Head, outbox: Vec<Outbox>, hash: Digest, seq: u64) {
         self.n += 1;
         self.hash = hash;
         self.seq = seq;
         self.cursor = head.cursor;
         self.head = Some(head);
+        self.outbox = outbox;
     }
 
     /// Remembers a consumed input for the time that keys live.

@@ -9,7 +9,8 @@ use teamster_protocol::{
 use crate::turn::{call, state::State};
 
 /// Bytes of one assistant message in the log, as JSON.
-const MESSAGE_JSON_BYTES_MAX: usize = 384 * 1024;
+/// A held call's arguments stand in its commit a second time, and both must fit into `COMMIT_BYTES_MAX`.
+const MESSAGE_JSON_BYTES_MAX: usize = 240 * 1024;
 
 pub(super) fn on_generated(
     state: &State,

@@ -294,11 +294,11 @@ fn sec_37_calls_beyond_the_bound_of_one_answer_are_refused() {
     assert_eq!(calls.len(), 1000);
     let (taken, refused): (Vec<_>, Vec<_>) = calls.iter().partition(|call| call.meant.is_ok());
     assert_eq!(taken.len(), limits::CALLS_PER_MESSAGE_MAX);
-    assert!(
-        refused
-            .iter()
-            .all(|call| call.meant.as_ref().is_err_and(|why| why.contains("at once")))
-    );
+    assert!(refused.iter().all(|call| {
+        call.meant
+            .as_ref()
+            .is_err_and(|why| why.contains("at once"))
+    }));
 }
 
 /// A message at the moment of finalisation joins the turn: it does not end behind the model's back.

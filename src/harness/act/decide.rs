@@ -1,0 +1,180 @@
+//! Decides whether a call may run: what the turn allows, then the shaping hooks, then the judges.
+
+use teamster_core::turn::{
+    Decided, HookNote, Outcome,
+    call::{Allowed, admit},
+    state::{Call, CallState},
+};
+use teamster_protocol::{
+    Arguments, CallId, Contract, FunctionId,
+    hook::{self, Binding, Point, Stage, Verdict},
+    limits,
+    message::ResultKind,
+    policy::Judgement,
+};
+use tokio::time::Instant;
+
+use super::hook::{Heard, hear, request};
+use crate::harness::{clock, work::Work};
+
+/// Decides one call.
+pub(super) async fn decide(work: &Work<'_>, id: &CallId) -> Option<Outcome> {
+    let state = work.draft.state();
+    let call = state.call(id)?;
+    let catalog = work.catalog();
+    let allowed = Allowed::compile(state.options.functions.as_ref());
+    let offered: Vec<&Contract> =
+        catalog.functions.values().map(|(contract, _)| contract).filter(|contract| allowed.offers(contract)).collect();
+    let mut notes = Vec::new();
+    let decided = match admit(&call.meant, &allowed, &offered) {
+        Ok(contract) => judge(work, call, contract, &mut notes).await,
+        Err(refusal) => Decided::Refuse { outcome: refusal.outcome, text: refusal.text, judgement: None },
+    };
+    Some(Outcome::Decided { call: id.clone(), decided, notes })
+}
+
+/// Which hooks are still to be heard.
+struct Chain<'a> {
+    shape: Vec<&'a Binding>,
+    judge: Vec<&'a Binding>,
+}
+
+async fn judge(work: &Work<'_>, call: &Call, contract: &Contract, notes: &mut Vec<HookNote>) -> Decided {
+    let catalog = work.catalog();
+    let bound: Vec<&Binding> = catalog
+        .hooks_at(Point::PreTrigger)
+        .filter(|binding| concerns(binding, &contract.id))
+        .take(limits::HOOKS_PER_POINT_MAX)
+        .collect();
+    for required in &work.harness.shared.config.required_hooks {
+        let is_bound = catalog
+            .hooks
+            .iter()
+            .any(|(binding, worker)| binding.point == Point::PreTrigger && worker == required);
+        if !is_bound {
+            return unavailable(&format!("the required worker {required} has bound no hook"));
+        }
+    }
+    let chain = match chain(call, &bound) {
+        Ok(chain) => chain,
+        Err(missing) => return unavailable(&format!("the hook {missing} is bound no more")),
+    };
+    let Ok(meant) = &call.meant else { return unavailable("the call has no meaning") };
+    let ends = Instant::now() + limits::HOOK_CHAIN;
+    let mut told = request(work, Point::PreTrigger);
+    let mut asked = hook::Call {
+        id: call.id.clone(),
+        function: contract.id.clone(),
+        arguments: meant.arguments.clone(),
+        contract: contract.clone(),
+        approved: call.approved,
+    };
+    for binding in chain.shape {
+        told.call = Some(asked.clone());
+        match hear(work, binding, &told, ends).await {
+            Heard::Verdict(Verdict::Continue { mutations, annotation, .. }) => {
+                push_note(notes, binding, annotation);
+                if let Some(arguments) = mutations.arguments {
+                    asked.arguments = arguments;
+                }
+            }
+            Heard::Verdict(Verdict::Deny { reason, judgement }) => return denied(&reason, judgement),
+            Heard::Verdict(Verdict::Hold { .. }) => return unavailable("a shaping hook held the call"),
+            Heard::Closed(why) => return unavailable(&why),
+            Heard::Open(why) => push_note(notes, binding, Some(why)),
+        }
+    }
+    told.call = Some(asked.clone());
+    let mut judgement = None;
+    for (index, binding) in chain.judge.iter().enumerate() {
+        match hear(work, binding, &told, ends).await {
+            Heard::Verdict(Verdict::Continue { annotation, judgement: why, .. }) => {
+                push_note(notes, binding, annotation);
+                judgement = stricter(judgement, why);
+            }
+            Heard::Verdict(Verdict::Deny { reason, judgement }) => return denied(&reason, judgement),
+            Heard::Verdict(Verdict::Hold { judgement }) => {
+                let rest = chain.judge.iter().skip(index + 1).map(|later| later.function.clone()).collect();
+                return hold(work, asked, judgement, &binding.function, rest);
+            }
+            Heard::Closed(why) => return unavailable(&why),
+            Heard::Open(why) => push_note(notes, binding, Some(why)),
+        }
+    }
+    let is_changed = asked.arguments != meant.arguments;
+    Decided::Allow {
+        class: contract.class,
+        is_repeatable: contract.is_repeatable(),
+        timeout_ms: clock::millis(contract.timeout()),
+        arguments: is_changed.then_some(asked.arguments),
+        judgement,
+    }
+}
+
+/// A fresh call meets all hooks; a released one only the judges after the one that held it; an edited one all judges.
+fn chain<'a>(call: &Call, bound: &[&'a Binding]) -> Result<Chain<'a>, FunctionId> {
+    let of = |stage: Stage| bound.iter().copied().filter(move |binding| binding.stage == stage).collect::<Vec<_>>();
+    match &call.state {
+        CallState::Released { rest: Some(rest) } => {
+            let judge = rest
+                .iter()
+                .map(|id| {
+                    let found = bound.iter().copied().find(|binding| binding.stage == Stage::Judge && binding.function == *id);
+                    found.ok_or_else(|| id.clone())
+                })
+                .collect::<Result<Vec<_>, _>>()?;
+            Ok(Chain { shape: Vec::new(), judge })
+        }
+        CallState::Released { rest: None } => Ok(Chain { shape: Vec::new(), judge: of(Stage::Judge) }),
+        _ => Ok(Chain { shape: of(Stage::Shape), judge: of(Stage::Judge) }),
+    }
+}
+
+/// Whether a binding means calls of a function. A glob that cannot be read means all.
+pub(super) fn concerns(binding: &Binding, id: &FunctionId) -> bool {
+    binding.functions.is_empty()
+        || binding.functions.iter().any(|glob| {
+            globset::Glob::new(glob).map_or(true, |glob| glob.compile_matcher().is_match(id.as_str()))
+        })
+}
+
+fn hold(
+    work: &Work<'_>,
+    asked: hook::Call,
+    mut judgement: Judgement,
+    holder: &FunctionId,
+    rest: Vec<FunctionId>,
+) -> Decided {
+    judgement.ask_ttl_ms.get_or_insert(work.harness.shared.settings.approval_ttl_ms);
+    Decided::Hold { function: asked.function, arguments: asked.arguments, judgement, holder: holder.clone(), rest }
+}
+
+fn denied(reason: &str, judgement: Option<Judgement>) -> Decided {
+    Decided::Refuse { outcome: ResultKind::DeniedByPolicy, text: reason.to_owned(), judgement }
+}
+
+fn unavailable(why: &str) -> Decided {
+    Decided::Refuse {
+        outcome: ResultKind::GateUnavailable,
+        text: format!("denied: gate_unavailable. {why}"),
+        judgement: None,
+    }
+}
+
+fn stricter(one: Option<Judgement>, other: Option<Judgement>) -> Option<Judgement> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(if other.effect > one.effect { other } else { one }),
+        (one, other) => one.or(other),
+    }
+}
+
+fn push_note(notes: &mut Vec<HookNote>, binding: &Binding, annotation: Option<String>) {
+    if annotation.is_some() {
+        notes.push(HookNote { function: Some(binding.function.clone()), annotation, ..HookNote::default() });
+    }
+}
+
+/// The arguments that will run.
+pub(super) fn arguments(call: &Call) -> Option<&Arguments> {
+    call.meant.as_ref().ok().map(|meant| &meant.arguments)
+}

@@ -1,0 +1,231 @@
+//! Asks the router for a generation, joins one that an earlier owner began, and ends one that was stopped.
+
+use std::time::Duration;
+
+use teamster_core::turn::{
+    Outcome,
+    call::{AGENT_TRIGGER, Allowed},
+    history,
+    state::State,
+};
+use teamster_mesh::{connection::Call, registry::Catalog};
+use teamster_protocol::{
+    Fault, FunctionId, RequestId,
+    function::router::{
+        AbortRequest, ChatRequest, Completion, CompletionError, ErrorKind, Model, ModelsGetRequest, Price, RunQuery, Tool,
+    },
+    limits,
+    message::StopReason,
+    policy::Exposure,
+    subject,
+    usage::Usage,
+    wire_name,
+};
+use tokio::time::Instant;
+
+use super::{Interrupt, interrupted};
+use crate::harness::{
+    shared::Harness,
+    work::{GiveUp, Work},
+};
+
+/// The identity that a model gets where nobody says another.
+const PROMPT: &str = include_str!("../../../prompts/default.md");
+/// How long a router may be absent before the turn fails for want of one.
+const ROUTER_ABSENCE: Duration = Duration::from_secs(5);
+/// Pause between two questions whether a router is back.
+const ROUTER_PAUSE: Duration = Duration::from_millis(100);
+/// How long a stopped generation may take to say how far it came.
+const ABORT_GRACE: Duration = Duration::from_millis(1500);
+/// How long the router that may run a request has to say so.
+const PROBE: Duration = Duration::from_millis(300);
+/// Tries of one generation whose router was lost.
+const TRIES_MAX: u32 = 4;
+
+/// Makes the announced request.
+pub(super) async fn generate(work: &mut Work<'_>, request: &RequestId) -> Result<Vec<Outcome>, GiveUp> {
+    let chat = ChatRequest { is_first: true, ..chat_request(work, request) };
+    let Ok(body) = serde_json::to_vec(&chat) else {
+        return Ok(vec![failed(work, request, ErrorKind::Rejected, "the request cannot be encoded")]);
+    };
+    let answer = chat_with_patience(work.harness, body.into());
+    let mut answer = std::pin::pin!(answer);
+    let interrupt = tokio::select! {
+        answer = &mut answer => return Ok(vec![outcome(work, request, answer)]),
+        interrupt = interrupted(work) => interrupt,
+    };
+    match interrupt {
+        // The router goes on; whoever has the session next joins it.
+        Interrupt::Drain => Err(GiveUp::Handover),
+        Interrupt::Stop => {
+            abort(work.harness, request).await;
+            let partial = tokio::time::timeout(ABORT_GRACE, answer).await;
+            work.drain_strictly = true;
+            Ok(match partial {
+                Ok(Ok(completion)) => vec![Outcome::Generated { request: request.clone(), completion }],
+                Ok(Err(_)) | Err(_) => Vec::new(),
+            })
+        }
+    }
+}
+
+/// Finds out what became of a request that an earlier owner made.
+pub(super) async fn recover(work: &Work<'_>, request: &RequestId) -> Outcome {
+    let mesh = &work.harness.mesh;
+    if let Ok(Some(completion)) = mesh.generations().get(request).await {
+        return Outcome::Generated { request: request.clone(), completion };
+    }
+    let query = serde_json::to_vec(&RunQuery::Join).unwrap_or_default();
+    let probe = mesh.request(subject::generation_run(request), query.into(), PROBE).await;
+    if matches!(probe, Err(teamster_mesh::Error::NoResponders { .. })) {
+        return Outcome::Lost(request.clone());
+    }
+    // Somebody runs it: the same request again joins it, or is answered from what was kept.
+    let chat = chat_request(work, request);
+    let Ok(body) = serde_json::to_vec(&chat) else { return Outcome::Lost(request.clone()) };
+    match mesh.call(chat_call(body.into())).await.map(|bytes| serde_json::from_slice::<Completion>(&bytes)) {
+        Ok(Ok(completion)) => Outcome::Generated { request: request.clone(), completion },
+        Ok(Err(_)) | Err(_) => Outcome::Lost(request.clone()),
+    }
+}
+
+/// The price of a model, if the router knows one.
+pub(in crate::harness) async fn price(harness: &Harness, model: &str) -> Option<Price> {
+    let function = FunctionId::parse("router::models::get").ok()?;
+    let body = serde_json::to_vec(&ModelsGetRequest { model: model.to_owned() }).ok()?;
+    let call = Call { timeout: limits::BROKER_REQUEST, ..Call::new(function, body) };
+    let reply = harness.mesh.call(call).await.ok()?;
+    serde_json::from_slice::<Model>(&reply).ok()?.price
+}
+
+fn chat_call(body: bytes::Bytes) -> Call {
+    let timeout = limits::GENERATION_MAX;
+    match FunctionId::parse("router::chat") {
+        Ok(function) => Call { timeout, ..Call::new(function, body) },
+        Err(error) => unreachable!("a constant: {error}"),
+    }
+}
+
+/// Calls the router; one that is restarting is waited for.
+async fn chat_with_patience(harness: &Harness, body: bytes::Bytes) -> Result<Completion, Fault> {
+    let begun = Instant::now();
+    loop {
+        match harness.mesh.call(chat_call(body.clone())).await {
+            Ok(reply) => {
+                return serde_json::from_slice(&reply)
+                    .map_err(|error| Fault::internal("router.bad_reply", error));
+            }
+            Err(fault) if fault.code == "mesh.no_responders" && begun.elapsed() < ROUTER_ABSENCE => {
+                tokio::time::sleep(ROUTER_PAUSE).await;
+            }
+            Err(fault) => return Err(fault),
+        }
+    }
+}
+
+fn outcome(work: &Work<'_>, request: &RequestId, answer: Result<Completion, Fault>) -> Outcome {
+    let tries = work.draft.state().turn.as_ref().and_then(|turn| turn.generation.as_ref()).map_or(0, |open| open.attempt);
+    match answer {
+        Ok(completion) => Outcome::Generated { request: request.clone(), completion },
+        Err(fault) if matches!(fault.code.as_str(), "mesh.callee_lost" | "mesh.timeout") => {
+            tracing::warn!(session = %work.session, %request, "the router was lost in mid-generation");
+            if tries < TRIES_MAX {
+                Outcome::Lost(request.clone())
+            } else {
+                failed(work, request, ErrorKind::Transient, "the router was lost again and again")
+            }
+        }
+        Err(fault) if fault.code == "mesh.no_responders" => failed(
+            work,
+            request,
+            ErrorKind::NotConfigured,
+            "no router answers; start one with `teamster up` or `teamster worker router`, then send again",
+        ),
+        Err(fault) => failed(work, request, ErrorKind::Rejected, &fault.to_string()),
+    }
+}
+
+fn failed(work: &Work<'_>, request: &RequestId, kind: ErrorKind, message: &str) -> Outcome {
+    let model = work.draft.state().options.model.clone().unwrap_or_default();
+    Outcome::Generated {
+        request: request.clone(),
+        completion: Completion {
+            parts: Vec::new(),
+            stop: StopReason::Error,
+            error: Some(CompletionError { kind, message: message.to_owned(), hint: None }),
+            usage: Usage::default(),
+            cost: None,
+            model,
+            attempts: 0,
+        },
+    }
+}
+
+async fn abort(harness: &Harness, request: &RequestId) {
+    let Ok(function) = FunctionId::parse("router::abort") else { return };
+    let Ok(body) = serde_json::to_vec(&AbortRequest { request_id: request.clone() }) else { return };
+    let call = Call { timeout: ABORT_GRACE, ..Call::new(function, body) };
+    if let Err(fault) = harness.mesh.call(call).await {
+        tracing::warn!(%request, %fault, "a stopped generation could not be ended");
+    }
+}
+
+fn chat_request(work: &Work<'_>, request: &RequestId) -> ChatRequest {
+    let state = work.draft.state();
+    let settings = &work.harness.shared.settings;
+    let messages = history::window(&state.transcript, settings.history_bytes).unwrap_or_default().to_vec();
+    ChatRequest {
+        request_id: request.clone(),
+        session_id: Some(work.session.clone()),
+        model: state.options.model.clone().unwrap_or_else(|| settings.model.clone()),
+        system_prompt: Some(system_prompt(state)),
+        messages,
+        tools: tools(state, &work.catalog()),
+        max_output_tokens: Some(state.options.max_output_tokens.unwrap_or(settings.output_tokens)),
+        is_first: false,
+    }
+}
+
+/// The system prompt of the coming generation: what the hooks made, else what the turn asks for, else the built-in one.
+pub(super) fn system_prompt(state: &State) -> String {
+    let made = state.turn.as_ref().and_then(|turn| turn.system_prompt.clone());
+    made.or_else(|| state.options.system_prompt.clone()).unwrap_or_else(|| PROMPT.to_owned())
+}
+
+/// What is offered to the model.
+fn tools(state: &State, catalog: &Catalog) -> Vec<Tool> {
+    let Some(policy) = &state.options.functions else { return Vec::new() };
+    let allowed = Allowed::compile(Some(policy));
+    if policy.expose == Exposure::AgentTrigger {
+        return if policy.allow.is_empty() { Vec::new() } else { vec![agent_trigger()] };
+    }
+    catalog
+        .functions
+        .values()
+        .map(|(contract, _)| contract)
+        .filter(|contract| allowed.offers(contract) && allowed.names(&contract.id))
+        .map(|contract| Tool {
+            name: wire_name::encode(&contract.id),
+            description: contract.description.clone(),
+            parameters: contract.request.clone().to_value(),
+        })
+        .collect()
+}
+
+fn agent_trigger() -> Tool {
+    Tool {
+        name: AGENT_TRIGGER.to_owned(),
+        description: "Calls a function by its id. Find functions with engine::functions::list and their arguments with \
+                      engine::functions::info."
+            .to_owned(),
+        parameters: serde_json::json!({
+            "type": "object",
+            "properties": {
+                "function": {"type": "string", "description": "The function's id, for example fs::read."},
+                "payload": {"type": "object", "description": "The function's arguments: an object, never a string."}
+            },
+            "required": ["function", "payload"],
+            "additionalProperties": false
+        }),
+    }
+}

@@ -1,0 +1,76 @@
+//! What the harness serves: one file a function.
+
+mod functions_info;
+mod functions_list;
+mod resolve;
+mod send;
+mod status;
+mod stop;
+
+use std::sync::Arc;
+
+use teamster_core::turn::State;
+use teamster_mesh::{Ctx, Function};
+use teamster_protocol::{Class, Contract, Data, Fault, FunctionId, Principal, SessionId, Trust, Visibility, id::ParseError};
+
+use super::{load, shared::Shared};
+
+/// All functions.
+pub(super) fn all(shared: &Arc<Shared>) -> Result<Vec<Function>, ParseError> {
+    Ok(vec![
+        send::function(shared)?,
+        stop::function(shared)?,
+        status::function(shared)?,
+        resolve::function()?,
+        functions_list::function()?,
+        functions_info::function()?,
+    ])
+}
+
+/// The contract of an operator's function.
+fn operator<Request, Reply>(id: &str, description: &str, class: Class) -> Result<Contract, ParseError>
+where
+    Request: schemars::JsonSchema,
+    Reply: schemars::JsonSchema,
+{
+    let mut contract = Contract::new::<Request, Reply>(FunctionId::parse(id)?, description);
+    contract.class = class;
+    contract.trust = Trust::Trusted;
+    contract.visibility = Visibility::Operator;
+    contract.timeout_ms = Some(30_000);
+    contract.idempotent = true;
+    Ok(contract)
+}
+
+/// The contract of a function by which a model finds others.
+fn discovery<Request, Reply>(id: &str, description: &str) -> Result<Contract, ParseError>
+where
+    Request: schemars::JsonSchema,
+    Reply: schemars::JsonSchema,
+{
+    let mut contract = Contract::new::<Request, Reply>(FunctionId::parse(id)?, description);
+    contract.class = Class::Read;
+    contract.data = Data::Public;
+    contract.trust = Trust::Trusted;
+    contract.visibility = Visibility::Agent;
+    contract.idempotent = true;
+    contract.timeout_ms = Some(10_000);
+    Ok(contract)
+}
+
+/// Who acts: the broker checked the subject that says so.
+fn principal(ctx: &Ctx) -> Result<Principal, Fault> {
+    ctx.principal.clone().ok_or_else(|| {
+        Fault::denied("harness.no_principal", "this function is for operators").hint("call it as an operator")
+    })
+}
+
+/// A session as its log has it, without disturbing whoever runs it.
+async fn read(ctx: &Ctx, shared: &Shared, session: &SessionId) -> Result<State, Fault> {
+    let known = shared.cache.peek(session);
+    load::load(&ctx.mesh, session, known).await.map_err(|error| match error {
+        load::Error::Mesh(error) => error.into(),
+        load::Error::Damaged(what) => Fault::internal("session.log_damaged", format_args!("the log of {session} is damaged: {what}"))
+            .hint("restore the broker's data from a backup; nothing of this session runs until then"),
+    })
+}

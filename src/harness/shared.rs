@@ -1,0 +1,40 @@
+//! What all parts of the harness share.
+
+use std::sync::Arc;
+
+use teamster_core::turn::Settings;
+use teamster_mesh::{Mesh, registry::Registry};
+use tokio_util::sync::CancellationToken;
+
+use super::{cache::Cache, config::Config, desk::Desk, heads::Heads};
+
+/// What exists before the mesh is there.
+pub(super) struct Shared {
+    pub(super) config: Config,
+    pub(super) settings: Settings,
+    pub(super) desk: Desk,
+    pub(super) cache: Cache,
+    pub(super) heads: Heads,
+}
+
+impl Shared {
+    pub(super) fn new(config: &Config) -> Self {
+        Self {
+            config: config.clone(),
+            settings: config.settings(),
+            desk: Desk::default(),
+            cache: Cache::default(),
+            heads: Heads::default(),
+        }
+    }
+}
+
+/// Everything that the run of a session needs.
+#[derive(Clone)]
+pub(super) struct Harness {
+    pub(super) mesh: Mesh,
+    pub(super) registry: Registry,
+    pub(super) shared: Arc<Shared>,
+    /// Cancelled when this harness hands its sessions over.
+    pub(super) drain: CancellationToken,
+}

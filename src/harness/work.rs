@@ -1,0 +1,349 @@
+//! The machine's loop for a session that is claimed or about to be: next, barrier, act, again.
+
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use teamster_core::turn::{
+    Action, Barrier, Draft, Env, Incoming, Input, Outcome, State, draft::Sealed, next, settle,
+};
+use teamster_mesh::{lane::Queued, log::CommitError, registry::Catalog};
+use teamster_protocol::{
+    Event, Lane, Phase, SessionId,
+    commit::Outbox,
+    event::EndReason,
+    function::router::Price,
+    hook::Point,
+    input::{Control, Send, Timer},
+    limits,
+};
+use tokio::time::Instant;
+
+use super::{act, clock, desk::Entry, run, shared::Harness};
+
+/// Why a session is given up before it rests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum GiveUp {
+    /// This harness ends.
+    Handover,
+    /// Another owner has committed.
+    Fenced,
+    /// The log is behind what this owner stored.
+    WentBack,
+    /// The broker cannot be reached.
+    Unavailable,
+}
+
+/// The work on one session under one lease.
+pub(super) struct Work<'a> {
+    pub(super) harness: &'a Harness,
+    pub(super) entry: &'a Entry,
+    pub(super) draft: Draft,
+    pub(super) session: SessionId,
+    seeds: [Option<Queued>; 2],
+    has_claim: bool,
+    proof: Option<Instant>,
+    has_looked: bool,
+    /// Whether the lanes must be read although no doorbell may have told of what was seen in them.
+    pub(super) drain_strictly: bool,
+    drained_bytes: usize,
+    price: Option<Option<Price>>,
+}
+
+impl<'a> Work<'a> {
+    /// Work on a loaded session. `seeds` are the first unread inputs of the control lane and of the message lane.
+    pub(super) fn new(harness: &'a Harness, entry: &'a Entry, state: State, seeds: [Option<Queued>; 2]) -> Self {
+        Self {
+            harness,
+            entry,
+            session: state.session.clone(),
+            draft: Draft::new(state),
+            seeds,
+            has_claim: false,
+            proof: None,
+            has_looked: false,
+            drain_strictly: false,
+            drained_bytes: 0,
+            price: None,
+        }
+    }
+
+    /// Works until the session rests, and returns its stored state.
+    pub(super) async fn run(mut self) -> Result<State, GiveUp> {
+        self.take_over();
+        loop {
+            if self.harness.drain.is_cancelled() {
+                if self.has_claim && !self.draft.is_empty() {
+                    self.commit().await?;
+                }
+                return Err(GiveUp::Handover);
+            }
+            let strictly = std::mem::take(&mut self.drain_strictly);
+            self.drain(strictly).await?;
+            let action = self.next().await;
+            let is_end = matches!(action, Action::Finish(EndReason::Completed));
+            if is_end && !self.has_looked {
+                // A turn never ends while a message lies behind the last one that the model saw.
+                self.has_looked = true;
+                self.drain(true).await?;
+                continue;
+            }
+            let must_commit = match action.barrier() {
+                Barrier::None => false,
+                Barrier::Claim => !self.has_claim,
+                Barrier::All => !self.draft.is_empty(),
+            };
+            if must_commit {
+                self.commit().await?;
+            } else if matches!(action, Action::Idle | Action::Await { .. }) {
+                return Ok(self.draft.into_state());
+            } else if !self.settle(&action).await {
+                self.guard().await?;
+                for outcome in act::execute(&mut self, &action).await? {
+                    self.draft.take(&outcome, clock::now_ms());
+                }
+            }
+        }
+    }
+
+    fn take_over(&mut self) {
+        let state = self.draft.state();
+        let Some(head) = state.head.as_ref().filter(|head| head.phase == Phase::Active) else { return };
+        if let Some(turn) = &state.turn {
+            tracing::info!(session = %self.session, turn = %turn.id, from = %head.owner, "a running turn is taken over");
+            let event = Event::TookOver { from: head.owner.clone(), attempt: turn.attempt + 1 };
+            self.draft.apply(vec![event], clock::now_ms());
+        }
+    }
+
+    /// What runs in this turn as far as the registry goes.
+    pub(super) fn catalog(&self) -> Arc<Catalog> {
+        self.harness.registry.catalog()
+    }
+
+    async fn next(&mut self) -> Action {
+        let bound = bound(&self.catalog());
+        let price = self.price().await;
+        let env = self.env(&bound, price.as_ref());
+        next(self.draft.state(), &env)
+    }
+
+    /// Does what needs nobody; false when the action is of another kind.
+    async fn settle(&mut self, action: &Action) -> bool {
+        let bound = bound(&self.catalog());
+        let price = self.price().await;
+        let env = self.env(&bound, price.as_ref());
+        let now_ms = env.now_ms;
+        let Some(events) = settle(self.draft.state(), action, &env) else { return false };
+        self.draft.apply(events, now_ms);
+        if *action == Action::Assemble {
+            self.has_looked = false;
+        }
+        true
+    }
+
+    fn env<'e>(&'e self, bound: &'e BTreeSet<Point>, price: Option<&'e Price>) -> Env<'e> {
+        Env { bound, price, settings: &self.harness.shared.settings, now_ms: clock::now_ms() }
+    }
+
+    /// The price of the turn's model, asked for only where a bound on money needs it.
+    async fn price(&mut self) -> Option<Price> {
+        let options = &self.draft.state().options;
+        options.budget.cost?;
+        if self.price.is_none() {
+            let model = options.model.clone().unwrap_or_default();
+            self.price = Some(act::generate::price(self.harness, &model).await);
+        }
+        self.price.clone().flatten()
+    }
+
+    /// Reads what has come in. Control inputs first; user messages where they may join. With `strictly` the lanes are read
+    /// even if no doorbell told of anything new.
+    pub(super) async fn drain(&mut self, strictly: bool) -> Result<(), GiveUp> {
+        for lane in [Lane::Ctl, Lane::In] {
+            while let Some(queued) = self.unread(lane, strictly).await? {
+                let incoming = Incoming { lane, seq: queued.seq, input: read_input(&queued) };
+                self.drained_bytes += queued.body.len();
+                self.draft.take(&Outcome::Input(incoming), clock::now_ms());
+            }
+        }
+        Ok(())
+    }
+
+    async fn unread(&mut self, lane: Lane, strictly: bool) -> Result<Option<Queued>, GiveUp> {
+        let state = self.draft.state();
+        let cursor = state.cursor.of(lane);
+        if lane == Lane::In && (!state.takes_messages() || self.drained_bytes > limits::DRAIN_BYTES_MAX) {
+            return Ok(None);
+        }
+        let seed = match lane {
+            Lane::Ctl => &mut self.seeds[0],
+            Lane::In => &mut self.seeds[1],
+        };
+        if let Some(queued) = seed.take()
+            && queued.seq > cursor
+        {
+            return Ok(Some(queued));
+        }
+        if !strictly && self.entry.promised().of(lane) <= cursor {
+            return Ok(None);
+        }
+        self.harness.mesh.lanes().next(&self.session, lane, cursor).await.map_err(|error| {
+            tracing::warn!(session = %self.session, error = %teamster_telemetry::chain(&error), "a lane cannot be read");
+            GiveUp::Unavailable
+        })
+    }
+
+    /// Stores the draft. Everything that follows from it is published afterwards.
+    pub(super) async fn commit(&mut self) -> Result<(), GiveUp> {
+        let waiting = self.entry.waiting();
+        let me = self.harness.mesh.incarnation();
+        let sealed = self.draft.seal(me, self.entry.lease, clock::now_ms()).map_err(|error| {
+            tracing::error!(session = %self.session, %error, "a commit cannot be encoded");
+            GiveUp::Unavailable
+        })?;
+        if sealed.bytes.len() > limits::COMMIT_BYTES_MAX {
+            tracing::error!(session = %self.session, bytes = sealed.bytes.len(), "a commit is larger than its bound");
+            return Err(GiveUp::Unavailable);
+        }
+        let expected = self.draft.state().seq;
+        let body = Bytes::from(sealed.bytes.clone());
+        let seq = match self.harness.mesh.log().commit(&self.session, body, expected).await {
+            Ok(seq) => seq,
+            Err(error) => return Err(self.refused(&error)),
+        };
+        let draft = std::mem::replace(&mut self.draft, Draft::new(State::new(self.session.clone())));
+        let commit = sealed.commit.clone();
+        self.draft = Draft::new(draft.stored(sealed, seq));
+        self.has_claim = true;
+        self.proof = Some(Instant::now());
+        self.drained_bytes = 0;
+        tracing::debug!(session = %self.session, n = commit.n, seq, events = commit.events.len(), "committed");
+        self.follow_up(&Sealed { commit, bytes: Vec::new(), hash: self.draft.state().hash }).await;
+        run::ack_proven(self.entry, waiting).await;
+        Ok(())
+    }
+
+    fn refused(&self, error: &CommitError) -> GiveUp {
+        match error {
+            CommitError::Fenced { tail } => {
+                tracing::info!(session = %self.session, tail, "another owner has the session");
+                GiveUp::Fenced
+            }
+            CommitError::WentBack { tail } => {
+                tracing::error!(session = %self.session, tail, code = "session.log_damaged", "the log went back");
+                GiveUp::WentBack
+            }
+            CommitError::Unknown(error) => {
+                tracing::warn!(session = %self.session, error = %teamster_telemetry::chain(error), "a commit is unconfirmed");
+                GiveUp::Unavailable
+            }
+        }
+    }
+
+    async fn follow_up(&self, sealed: &Sealed) {
+        let mesh = &self.harness.mesh;
+        publish_outbox(self.harness, &self.session, &sealed.commit.outbox).await;
+        for input in &sealed.commit.consumed {
+            let is_lease = self.entry.lease.lane == input.lane && self.entry.lease.seq == input.seq;
+            if !is_lease {
+                mesh.lanes().remove(input.lane, input.seq).await;
+            }
+        }
+        for event in &sealed.commit.events {
+            if let Event::GenerationFinished { request, .. } | Event::GenerationInterrupted { request, .. } = event {
+                mesh.generations().remove(request).await;
+            }
+        }
+        if sealed.commit.n.is_multiple_of(limits::SNAPSHOT_COMMITS) {
+            self.harness.shared.heads.note(self.draft.state());
+        }
+    }
+
+    /// Proves the claim again when the last proof is old. It is no guarantee (the log is), but it keeps an owner that slept
+    /// from beginning something new.
+    pub(super) async fn guard(&mut self) -> Result<(), GiveUp> {
+        if self.proof.is_some_and(|proof| proof.elapsed() < limits::ACK_WAIT / 2) {
+            return Ok(());
+        }
+        let state = self.draft.state();
+        match self.harness.mesh.log().tail(&self.session).await {
+            Ok(tail) if tail.as_ref().map_or(0, |stored| stored.seq) == state.seq => {
+                self.proof = Some(Instant::now());
+                Ok(())
+            }
+            Ok(_) => Err(GiveUp::Fenced),
+            Err(_) => Err(GiveUp::Unavailable),
+        }
+    }
+
+    /// Until when something that is asked for now may begin, in milliseconds since 1970.
+    pub(super) fn not_after_ms(&self) -> u64 {
+        let spent = self.proof.map_or(limits::ACK_WAIT, |proof| proof.elapsed());
+        clock::now_ms() + clock::millis((limits::ACK_WAIT / 2).saturating_sub(spent))
+    }
+
+    /// Whether a stop for the running turn lies in the control lane.
+    pub(super) async fn has_stop(&self) -> bool {
+        let state = self.draft.state();
+        let Some(turn) = state.turn.as_ref().map(|turn| &turn.id) else { return false };
+        let mut after = state.cursor.ctl;
+        for _ in 0..limits::QUEUE_PER_SESSION_MAX {
+            match self.harness.mesh.lanes().next(&self.session, Lane::Ctl, after).await {
+                Ok(Some(queued)) => {
+                    if let Input::Control(Control::Stop(stop)) = read_input(&queued)
+                        && stop.turn.as_ref().is_none_or(|wanted| wanted == turn)
+                    {
+                        return true;
+                    }
+                    after = queued.seq;
+                }
+                Ok(None) | Err(_) => return false,
+            }
+        }
+        false
+    }
+}
+
+/// Publishes what a commit wants published. Each item has an id of its own, so that a second time changes nothing.
+pub(super) async fn publish_outbox(harness: &Harness, session: &SessionId, outbox: &[Outbox]) {
+    let lanes = harness.mesh.lanes();
+    for item in outbox {
+        let done = match item {
+            Outbox::Timer { approval, at_ms } => {
+                let id = teamster_protocol::MessageId::of_input(session, "timer", approval.as_str());
+                match serde_json::to_vec(&Timer { id, approval: approval.clone() }) {
+                    Ok(body) => lanes.set_timer(session, approval, *at_ms, body.into()).await,
+                    Err(_) => continue,
+                }
+            }
+            Outbox::CancelTimer { approval } => lanes.cancel_timer(session, approval).await,
+        };
+        if let Err(error) = done {
+            // The next owner publishes it again, and the sweeper finds a session past its deadline.
+            tracing::warn!(%session, error = %teamster_telemetry::chain(&error), "a timer could not be set or removed");
+        }
+    }
+}
+
+fn bound(catalog: &Catalog) -> BTreeSet<Point> {
+    catalog.hooks.iter().map(|(binding, _)| binding.point).collect()
+}
+
+/// Reads a lane's message as what its subject says. What cannot be read is consumed with the reason, so that it holds
+/// nothing up.
+fn read_input(queued: &Queued) -> Input {
+    let read = match queued.kind {
+        Some(kind) => Control::decode(kind, &queued.body).map(Input::Control),
+        None => serde_json::from_slice::<Send>(&queued.body).map(|send| Input::Message(Box::new(send))),
+    };
+    match read {
+        Ok(Input::Message(send)) if send.text.len() > limits::MESSAGE_BYTES_MAX => {
+            Input::Malformed(format!("the message has {} bytes, more than {}", send.text.len(), limits::MESSAGE_BYTES_MAX))
+        }
+        Ok(input) => input,
+        Err(error) => Input::Malformed(teamster_protocol::text::cut(&error.to_string(), 512)),
+    }
+}
