@@ -260,6 +260,7 @@ mod tests {
             (b"abcdef", 4, all, true, "abcd", 4, false),
             (b"a\xffb", 100, all, true, "a\u{fffd}b", 3, true),
             (b"a\n\xe4\xb8", 100, all, false, "a\n", 2, false),
+            (b"a\xe4\xb8", 100, all, false, "a", 1, false),
             (b"\xe4\xb8", 100, all, true, "\u{fffd}", 2, true),
             (b"", 100, all, true, "", 0, false),
         ] {

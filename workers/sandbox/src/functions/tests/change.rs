@@ -5,6 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use teamster_protocol::Digest;
 
 use super::*;
+use crate::{path::RelPath, store::Place};
 
 fn write(job: &Job, request: &serde_json::Value) -> Result<serde_json::Value, Error> {
     call_write(job, request)
@@ -284,6 +285,26 @@ fn sec_40_files_that_are_or_would_become_too_large_are_refused() {
     .expect_err("large");
     assert_eq!(code(error), "fs.too_large");
     assert_eq!(names(&space), ["grow.txt", "large.txt"]);
+}
+
+/// Another program writes between our look at a file and our replacing it.
+#[test]
+fn a_file_that_changes_under_a_write_is_left_alone() {
+    let space = Space::new();
+    space.put("a.txt", "old\n");
+    let job = space.job();
+    for (path, theirs) in [("a.txt", "theirs, longer\n"), ("new.txt", "theirs\n")] {
+        let path = RelPath::parse(path).expect("valid");
+        let place = Place::find(&job.root, &path, false).expect("a place");
+        let old = place.state().expect("a state");
+        space.put(path.as_str(), theirs);
+        let error = place
+            .put(b"mine\n", old.as_ref(), &job.stop)
+            .expect_err("changed");
+        assert_eq!(code(error), "fs.changed");
+        assert_eq!(space.get(path.as_str()), theirs);
+    }
+    assert_eq!(names(&space), ["a.txt", "new.txt"]);
 }
 
 /// Edits of one file by calls at the same time follow one another.

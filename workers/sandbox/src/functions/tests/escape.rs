@@ -132,6 +132,15 @@ fn pipes_and_sockets_are_refused_without_waiting() {
     );
 }
 
+/// Says that the test is over.
+struct OnDrop<'a>(&'a AtomicBool);
+
+impl Drop for OnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Another process swaps a directory for a link to the outside, again and again: at no moment does a function get there.
 #[test]
 fn sec_48_a_directory_swapped_for_a_link_is_never_followed() {
@@ -153,6 +162,8 @@ fn sec_48_a_directory_swapped_for_a_link_is_never_followed() {
                 .expect("a swap");
             }
         });
+        // The other thread ends with this one, also when an assertion here fails.
+        let _over = OnDrop(&is_over);
         let job = space.job();
         let (mut reached, mut refused, mut rounds) = (0, 0, 0);
         while rounds < 20_000 && (rounds < 300 || reached == 0 || refused == 0) {
@@ -170,7 +181,6 @@ fn sec_48_a_directory_swapped_for_a_link_is_never_followed() {
             let _ = on_path(&job, call_write, &content, "spot/new.txt");
         }
         assert!(reached > 0 && refused > 0, "{reached} and {refused}");
-        is_over.store(true, Ordering::Relaxed);
     });
     space.assert_outside_is_whole();
 }
