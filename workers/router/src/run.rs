@@ -127,7 +127,9 @@ impl Router {
 /// Runs a new request to its end.
 async fn fly(router: Arc<Router>, mesh: Mesh, request: ChatRequest, takeoff: Takeoff) {
     let id = request.request_id.clone();
-    if let Some(completion) = elsewhere(&mesh, &id, takeoff.flight().stop()).await {
+    if !request.is_first
+        && let Some(completion) = elsewhere(&mesh, &id, takeoff.flight().stop()).await
+    {
         takeoff.land(completion, true);
         return;
     }
@@ -238,7 +240,7 @@ fn attend_one(mesh: &Mesh, flight: &Flight, plain: Plain, joins: &mut JoinSet<()
         }
         Ok(RunQuery::Join) => {
             let patience = if joins.len() < JOINS_MAX {
-                limits::CALL_PROGRESS_EVERY
+                limits::JOIN_SIGN
             } else {
                 std::time::Duration::ZERO
             };

@@ -31,6 +31,10 @@ pub struct ChatRequest {
     /// Tokens that may be produced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_output_tokens: Option<u64>,
+    /// Whether the caller knows that this id was never asked for before, which spares the search for it elsewhere. A wrong
+    /// `true` costs money, not truth.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_first: bool,
 }
 
 /// A tool as it is offered to a model.
@@ -195,7 +199,7 @@ pub enum DeltaKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunQuery {
-    /// Answer with the [`Completion`] when it is there. Where it takes longer than `CALL_PROGRESS_EVERY` the answer is an
+    /// Answer with the [`Completion`] when it is there. Where it takes longer than `JOIN_SIGN` the answer is an
     /// empty body, a sign of life: ask again. No responders: it ended (read GENERATIONS) or its router is gone.
     Join,
     /// End it now; answered with an [`AbortReply`].

@@ -19,6 +19,7 @@ fn request(model: &str) -> ChatRequest {
         }],
         tools: Vec::new(),
         max_output_tokens: None,
+        is_first: false,
     }
 }
 

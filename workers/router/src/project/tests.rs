@@ -57,6 +57,7 @@ fn request(messages: Vec<Message>) -> ChatRequest {
         messages,
         tools: Vec::new(),
         max_output_tokens: None,
+        is_first: false,
     }
 }
 

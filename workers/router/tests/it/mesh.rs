@@ -213,6 +213,30 @@ async fn a_generation_is_streamed_kept_and_answered_again() {
 }
 
 #[tokio::test]
+async fn a_request_that_is_said_to_be_the_first_is_not_looked_for_elsewhere() {
+    let server = ModelServer::start(vec![Reply::says("one"), Reply::says("two")]).await;
+    let rig = Rig::new(&server).await;
+    let asked = ChatRequest {
+        is_first: true,
+        ..request("s.1.1")
+    };
+    let first: Completion = call(&rig.caller, "router::chat", body(&asked))
+        .await
+        .expect("answered");
+    // Where it is known already, what the caller says does not matter.
+    let again: Completion = call(&rig.caller, "router::chat", body(&asked))
+        .await
+        .expect("answered");
+    assert_eq!((text(&first).as_str(), &again), ("one", &first));
+    let other = rig.other(&server).await;
+    let wrong: Completion = other
+        .call("router::chat", body(&asked))
+        .await
+        .expect("answered");
+    assert_eq!((text(&wrong).as_str(), server.count()), ("two", 2));
+}
+
+#[tokio::test]
 async fn complete_sends_no_deltas() {
     let server = ModelServer::start(vec![Reply::says("ok"), Reply::says("ok")]).await;
     let rig = Rig::new(&server).await;

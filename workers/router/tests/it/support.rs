@@ -49,6 +49,7 @@ pub(crate) fn request(id: &str) -> ChatRequest {
         messages: vec![user("hi")],
         tools: Vec::new(),
         max_output_tokens: None,
+        is_first: false,
     }
 }
 

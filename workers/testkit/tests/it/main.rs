@@ -6,6 +6,7 @@
 )]
 
 mod broker;
+mod model;
 mod nats;
 mod process;
 mod proxy;

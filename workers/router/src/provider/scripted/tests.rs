@@ -42,6 +42,7 @@ fn request(attempt: u32, messages: Vec<Message>, tools: &[&str]) -> ChatRequest 
         messages,
         tools: tools.iter().map(tool).collect(),
         max_output_tokens: None,
+        is_first: false,
     }
 }
 
