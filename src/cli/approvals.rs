@@ -93,7 +93,7 @@ pub(super) struct History {
 }
 
 pub(super) async fn run(global: &Global, out: &Output, command: Command) -> Result<Exit, Failure> {
-    let client = reach::client(global, out, Absent::Fail).await?;
+    let client = reach::client(global, out, Absent::Resume).await?;
     match command {
         Command::Ls(options) => list(out, &client, &options).await,
         Command::Show(options) => {

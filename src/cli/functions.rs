@@ -74,7 +74,7 @@ pub(super) async fn run(global: &Global, out: &Output, command: Command) -> Resu
 }
 
 async fn list(global: &Global, out: &Output, options: Ls) -> Result<Exit, Failure> {
-    let client = reach::client(global, out, Absent::Fail).await?;
+    let client = reach::client(global, out, Absent::Resume).await?;
     let catalog = client.catalog().await?;
     let prefix = options.prefix.unwrap_or_default();
     let entries: Vec<(engine::Entry, &Contract)> = catalog
@@ -118,7 +118,7 @@ async fn list(global: &Global, out: &Output, options: Ls) -> Result<Exit, Failur
 }
 
 async fn info(global: &Global, out: &Output, options: &Info) -> Result<Exit, Failure> {
-    let client = reach::client(global, out, Absent::Fail).await?;
+    let client = reach::client(global, out, Absent::Resume).await?;
     let catalog = client.catalog().await?;
     let Some((contract, worker)) = catalog.functions.get(&options.function) else {
         return Err(Failure::new(
@@ -164,7 +164,7 @@ async fn call(global: &Global, out: &Output, options: Call) -> Result<Exit, Fail
         Some(path) => Some(place::workspace(Some(path))?.to_string_lossy().into_owned()),
         None => None,
     };
-    let client = reach::client(global, out, Absent::Fail).await?;
+    let client = reach::client(global, out, Absent::Resume).await?;
     let reply = client
         .call(DirectCall {
             function: options.function,

@@ -45,7 +45,7 @@ pub(super) async fn run(global: &Global, out: &Output, command: Command) -> Resu
         Failure::usage("cli.arguments", error).hint("for example '{\"path\":\"README.md\"}'")
     })?;
     let workspace = place::workspace(options.workspace.as_deref())?;
-    let client = reach::client(global, out, Absent::Fail).await?;
+    let client = reach::client(global, out, Absent::Resume).await?;
     let reply: ExplainReply = client
         .operate(
             "approval::explain",

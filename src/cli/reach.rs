@@ -14,12 +14,12 @@ use tokio::time::Instant;
 use super::{Global, exit::Exit, failure::Failure, output::Output, place};
 use crate::{client::Client, host};
 
-/// What to do where no mesh answers.
+/// What to do where no mesh runs for the data directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Absent {
-    /// Say so.
-    Fail,
-    /// Start one in the background.
+    /// Start it in the background if there ever was one; where there was none, there is nothing to see or to decide.
+    Resume,
+    /// Start it in the background.
     Start,
 }
 
@@ -48,11 +48,13 @@ pub(super) async fn client(
         return foreign(&connect, absent).await;
     }
     let data = place::data_dir(global.data.as_deref())?;
-    match absent {
-        Absent::Fail => running(&data).await,
-        Absent::Start if host::embedded::is_held(&data) => running(&data).await,
-        Absent::Start => started(&data, out).await,
+    if host::embedded::is_held(&data) {
+        return running(&data).await;
     }
+    if absent == Absent::Start || host::embedded::was_used(&data) {
+        return started(&data, out).await;
+    }
+    Err(not_running(&data))
 }
 
 /// A server that somebody else runs. Nothing is started there; who wants to run turns needs the workers, though.
@@ -79,16 +81,20 @@ fn no_workers(missing: &[String]) -> Failure {
     )
 }
 
+fn not_running(data: &Path) -> Failure {
+    Failure::new(
+        Exit::Unavailable,
+        "mesh.not_running",
+        format_args!(
+            "no mesh has ever run for the data directory {}",
+            data.display()
+        ),
+    )
+    .hint("`teamster run \"...\"` or `teamster up` starts one; --data names another directory")
+}
+
 /// The mesh of a data directory that is running.
 async fn running(data: &Path) -> Result<Client, Failure> {
-    if !host::embedded::is_held(data) {
-        return Err(Failure::new(
-            Exit::Unavailable,
-            "mesh.not_running",
-            format_args!("no mesh runs for the data directory {}", data.display()),
-        )
-        .hint("`teamster up` starts it; `teamster run` starts it by itself"));
-    }
     let until = Instant::now() + ANSWER_MAX;
     loop {
         match answering(data).await {

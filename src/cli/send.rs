@@ -37,7 +37,7 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
         Some(workspace) => compose::created_with(None, Some(workspace))?,
         None => teamster_protocol::input::SessionOptions::default(),
     };
-    let client = reach::client(global, out, Absent::Fail).await?;
+    let client = reach::client(global, out, Absent::Start).await?;
     let request = options
         .turn
         .request(Some(options.session), message, created_with, false);

@@ -61,7 +61,7 @@ pub(super) struct Tail {
 }
 
 pub(super) async fn run(global: &Global, out: &Output, command: Command) -> Result<Exit, Failure> {
-    let client = reach::client(global, out, Absent::Fail).await?;
+    let client = reach::client(global, out, Absent::Resume).await?;
     match command {
         Command::Ls(options) => ls::run(out, &client, options.limit).await,
         Command::Show(options) => transcript::run(out, &client, &options.session).await,

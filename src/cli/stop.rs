@@ -25,7 +25,7 @@ pub(super) struct Options {
 }
 
 pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Result<Exit, Failure> {
-    let client = reach::client(global, out, Absent::Fail).await?;
+    let client = reach::client(global, out, Absent::Resume).await?;
     let reply = client.stop(&options.session, options.turn.as_ref()).await?;
     if out.is_text() {
         let session = display::terminal(options.session.as_str());

@@ -93,6 +93,11 @@ pub fn locate(data: &Path) -> Option<Connect> {
     })
 }
 
+/// Whether a server has ever run in a data directory.
+pub fn was_used(data: &Path) -> bool {
+    data.join("nats").join("jetstream").is_dir()
+}
+
 /// A look at a directory must not create it.
 fn existing(data: &Path) -> Option<DataDir> {
     data.join("nats")

@@ -41,7 +41,6 @@ async fn cli_1_stdout_parses_whatever_is_missing() {
     let dead = ["--nats", "nats://127.0.0.1:1"];
     for (arguments, want) in [
         (vec!["sessions", "ls"], (69, "mesh.not_running")),
-        (vec!["send", "s", "hi"], (69, "mesh.not_running")),
         (vec!["stop", "s"], (69, "mesh.not_running")),
         (vec!["approvals", "ls"], (69, "mesh.not_running")),
         (vec!["functions", "ls"], (69, "mesh.not_running")),
