@@ -92,6 +92,18 @@ impl Client {
         Ok(missing(&catalog, workers))
     }
 
+    /// Whether a harness answers now. The registry may still name one that was killed; this asks.
+    pub async fn is_harness_there(&self) -> Result<bool, Error> {
+        let id = FunctionId::parse("engine::functions::list").map_err(Error::Name)?;
+        let mut call = Call::new(id, &br#"{"prefix":"engine::functions::list"}"#[..]);
+        call.timeout = PATIENCE;
+        match self.mesh.call(call).await {
+            Ok(_) => Ok(true),
+            Err(fault) if is_lost(&fault) => Ok(false),
+            Err(fault) => Err(Error::Fault(fault)),
+        }
+    }
+
     /// Sends a message. Safe to repeat with the same key, and repeated by itself where the answer was lost.
     pub async fn send(
         &self,
