@@ -184,7 +184,7 @@ impl Side {
     }
 
     /// The next delivery. `None`: credit must be asked for again. Cancel-safe: a repair goes on by itself.
-    async fn next(&mut self, mesh: &Mesh) -> Option<jetstream::Message> {
+    async fn next(&mut self, mesh: &Mesh) -> Option<Box<jetstream::Message>> {
         if let Some(repair) = &mut self.repair {
             let is_whole = repair.await.unwrap_or(false);
             self.repair = (!is_whole).then(|| self.begin_repair(mesh));
@@ -271,8 +271,9 @@ struct Ask {
     control: usize,
 }
 
-/// Divides the credit that is neither taken nor asked for. Control inputs have their share first; messages get the rest. With
-/// a credit of one each stream is asked for one, else one of them would never be heard.
+/// Divides the credit that is neither taken nor asked for. Control inputs have their share first. Messages are asked for in
+/// halves of the rest, so that there is credit for further control inputs while a request for messages is open. With a credit of
+/// one each stream is asked for one, else one of them would never be heard.
 fn shares(total: usize, taken: usize, messages_asked: usize, control_asked: usize) -> Ask {
     if total == 1 {
         let is_free = taken == 0;
@@ -282,14 +283,18 @@ fn shares(total: usize, taken: usize, messages_asked: usize, control_asked: usiz
         };
     }
     let kept = (total / CONTROL_SHARE).clamp(1, CONTROL_CREDIT_MAX);
-    let mut free = total.saturating_sub(taken + messages_asked + control_asked);
+    let free = total.saturating_sub(taken + messages_asked + control_asked);
     let control = if control_asked == 0 {
         kept.min(free.div_ceil(2))
     } else {
         0
     };
-    free -= control;
-    let messages = if messages_asked == 0 { free } else { 0 };
+    let free = free - control;
+    let messages = if messages_asked == 0 {
+        free.div_ceil(2)
+    } else {
+        0
+    };
     Ask { messages, control }
 }
 

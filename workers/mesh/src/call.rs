@@ -108,15 +108,14 @@ pub(crate) async fn outcome(
         match watch.next(&mut replies).await {
             Seen::Reply(Reply::Running) => watch.deadline = deadline,
             Seen::Reply(Reply::Final(outcome)) => return Ok(Some(outcome)),
-            Seen::Reply(Reply::Nobody) => return Ok(None),
+            // Silence: whoever ran it is gone, and its memory with it.
+            Seen::Reply(Reply::Nobody) | Seen::Silence => return Ok(None),
             Seen::Reply(Reply::Unknown) => {
                 unknown += 1;
                 if instances.is_some_and(|instances| unknown >= instances.max(1)) {
                     return Ok(None);
                 }
             }
-            // Whoever ran it is gone, and its memory with it.
-            Seen::Silence => return Ok(None),
             Seen::Deadline if unknown > 0 => return Ok(None),
             Seen::Deadline if watch.deadline < deadline => watch.deadline = deadline,
             Seen::Deadline => return Err(Error::Timeout { action: action() }),

@@ -1,6 +1,13 @@
 //! A worker's connection, and plain messages over it.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures::StreamExt as _;
@@ -40,6 +47,8 @@ pub struct Mesh {
 struct Inner {
     wire: Wire,
     registry: OnceCell<Registry>,
+    /// Whether the topology is kept through this connection.
+    is_keeping: AtomicBool,
     /// Ends what runs in the background for this connection.
     alive: CancellationToken,
     _end: DropGuard,
@@ -162,6 +171,7 @@ impl Mesh {
                     mux,
                 },
                 registry: OnceCell::new(),
+                is_keeping: AtomicBool::new(false),
                 _end: alive.clone().drop_guard(),
                 alive,
             }),
@@ -301,6 +311,11 @@ impl Mesh {
             .get_or_try_init(|| Registry::open(wire, alive))
             .await
             .cloned()
+    }
+
+    /// Whether the caller is the first who is to keep the topology through this connection.
+    pub(crate) fn begins_to_keep(&self) -> bool {
+        !self.inner.is_keeping.swap(true, Ordering::AcqRel)
     }
 
     pub(crate) fn wire(&self) -> &Wire {

@@ -3,7 +3,12 @@
 use async_nats::HeaderMap;
 use teamster_protocol::{RequestId, function::router::Completion, subject};
 
-use crate::{Error, connection::Mesh, topology::GENERATIONS, wire::Get};
+use crate::{
+    Error,
+    connection::Mesh,
+    topology::GENERATIONS,
+    wire::{Get, code},
+};
 
 /// The stream GENERATIONS, through one worker's connection.
 #[derive(Clone)]
@@ -30,19 +35,20 @@ impl Generations {
             .map_err(|failure| failure.during(format!("keeping the completion of {request}")))
     }
 
-    /// The kept completion.
+    /// The kept completion. A stream that is lost with the memory of its server keeps nothing.
     pub async fn get(&self, request: &RequestId) -> Result<Option<Completion>, Error> {
         let subject = subject::generation(request);
         let get = Get {
             last_by_subj: Some(&subject),
             ..Get::default()
         };
-        let found = self
-            .mesh
-            .wire()
-            .get(GENERATIONS, &get)
-            .await
-            .map_err(|failure| failure.during(format!("reading the completion of {request}")))?;
+        let found = match self.mesh.wire().get(GENERATIONS, &get).await {
+            Ok(found) => found,
+            Err(failure) if failure.number() == Some(code::STREAM_NOT_FOUND) => None,
+            Err(failure) => {
+                return Err(failure.during(format!("reading the completion of {request}")));
+            }
+        };
         found
             .map(|message| {
                 serde_json::from_slice(&message.body).map_err(|error| Error::Malformed {

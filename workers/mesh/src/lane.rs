@@ -19,7 +19,7 @@ use crate::{
     connection::Mesh,
     rfc3339,
     topology::{CONTROL, TURNS},
-    wire::Get,
+    wire::{Get, PubAck},
 };
 
 /// How often a store whose answer is lost is made.
@@ -99,7 +99,7 @@ impl Lanes {
         Ok(())
     }
 
-    /// Stores with a message id. The same store may be repeated when its answer is lost: the broker's window recognises it.
+    /// Stores with a message id: a repetition is recognised by the broker's window.
     async fn store(
         &self,
         subject: String,
@@ -107,21 +107,33 @@ impl Lanes {
         body: Bytes,
         action: String,
     ) -> Result<Accepted, Error> {
+        let mut headers = HeaderMap::new();
+        headers.insert(NATS_MESSAGE_ID, id);
+        let ack = self
+            .store_repeatedly(subject, headers, body, action)
+            .await?;
+        Ok(Accepted {
+            seq: ack.seq,
+            is_duplicate: ack.duplicate,
+        })
+    }
+
+    /// Stores, and stores again when the answer is lost. Only for what may be stored twice.
+    async fn store_repeatedly(
+        &self,
+        subject: String,
+        headers: HeaderMap,
+        body: Bytes,
+        action: String,
+    ) -> Result<PubAck, Error> {
         let wire = self.mesh.wire();
         let mut tries = 0;
         loop {
-            let mut headers = HeaderMap::new();
-            headers.insert(NATS_MESSAGE_ID, id);
-            let failure = match wire
-                .store(subject.clone(), Some(headers), body.clone())
-                .await
-            {
-                Ok(ack) => {
-                    return Ok(Accepted {
-                        seq: ack.seq,
-                        is_duplicate: ack.duplicate,
-                    });
-                }
+            let stored = wire
+                .store(subject.clone(), Some(headers.clone()), body.clone())
+                .await;
+            let failure = match stored {
+                Ok(ack) => return Ok(ack),
                 Err(failure) => failure,
             };
             tries += 1;
@@ -218,23 +230,9 @@ impl Lanes {
         let subject = subject::turn_timer(session, approval.as_str());
         let action = format!("setting a timer of {session}");
         // No message id: a timer that is set again replaces what stands, so that a repetition is harmless.
-        let wire = self.mesh.wire();
-        let mut tries = 0;
-        loop {
-            let failure = match wire
-                .store(subject.clone(), Some(headers.clone()), body.clone())
-                .await
-            {
-                Ok(_) => return Ok(()),
-                Err(failure) => failure,
-            };
-            tries += 1;
-            if failure.number().is_some() || tries >= STORE_TRIES {
-                return Err(failure.during(action));
-            }
-            tokio::time::sleep(STORE_PAUSE * tries).await;
-            wire.up(limits::BROKER_REQUEST).await;
-        }
+        self.store_repeatedly(subject, headers, body, action)
+            .await?;
+        Ok(())
     }
 
     /// Removes a timer; does not fail when it is gone.

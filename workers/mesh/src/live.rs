@@ -1,12 +1,11 @@
 //! Deltas of what is being generated. At most once; a reader sees gaps by the frames' numbers.
 
 use teamster_protocol::{SessionId, function::router::Delta, subject};
-use tokio::sync::mpsc;
 
 use crate::{
     Error,
     connection::Mesh,
-    reader::{Read, Reader, Spec, Start, channel},
+    reader::{Read, Reader, Reads, Spec, Start, channel},
     topology::LIVE,
 };
 
@@ -18,7 +17,7 @@ pub struct Live {
 
 /// A reader of one session's deltas.
 pub struct Deltas {
-    reads: mpsc::Receiver<((), Read)>,
+    reads: Reads<()>,
     _reader: Reader,
     _mesh: Mesh,
 }
@@ -63,15 +62,15 @@ impl Live {
 
     /// Reads a session's frames: first those that are kept, then new ones.
     pub async fn follow(&self, session: &SessionId) -> Result<Deltas, Error> {
-        Ok(self.read(session, Start::All))
+        Ok(self.read(session, Start::All).await)
     }
 
     /// Reads a session's frames that come from now on.
     pub async fn follow_new(&self, session: &SessionId) -> Result<Deltas, Error> {
-        Ok(self.read(session, Start::New))
+        Ok(self.read(session, Start::New).await)
     }
 
-    fn read(&self, session: &SessionId, start: Start) -> Deltas {
+    async fn read(&self, session: &SessionId, start: Start) -> Deltas {
         let (sink, reads) = channel();
         let spec = Spec {
             stream: LIVE.to_owned(),
@@ -79,9 +78,14 @@ impl Live {
             start,
             is_restarting: false,
         };
+        let mut reader = Reader::spawn(self.mesh.wire(), spec, (), sink);
+        if let Err(failure) = reader.opened().await {
+            // The stream may be lost with the memory of its server; it comes back, and the reader with it.
+            tracing::debug!(%session, error = %failure, "frames cannot be read yet");
+        }
         Deltas {
             reads,
-            _reader: Reader::spawn(self.mesh.wire(), spec, (), sink),
+            _reader: reader,
             _mesh: self.mesh.clone(),
         }
     }

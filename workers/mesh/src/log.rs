@@ -106,14 +106,14 @@ impl Log {
     }
 
     /// Reads all sessions' commits. With `then_live` the reader goes on with new commits, else it ends when it has reached
-    /// what was there when it began.
+    /// what was there when it began. Nothing that is stored after the return is missed.
     pub async fn follow(&self, from: From, then_live: bool) -> Result<Follow, Error> {
-        Ok(Follow::all(&self.mesh, from, then_live))
+        Follow::all(&self.mesh, from, then_live).await
     }
 
     /// Reads one session's commits after sequence `after`, and goes on with new ones.
     pub async fn follow_session(&self, session: &SessionId, after: u64) -> Result<Follow, Error> {
-        Ok(Follow::session(&self.mesh, session, after))
+        Follow::session(&self.mesh, session, after).await
     }
 }
 

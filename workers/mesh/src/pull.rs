@@ -14,17 +14,17 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::wire::Wire;
 
-/// How often the broker says that a request still waits.
-const HEARTBEAT: Duration = Duration::from_secs(2);
-/// Silence after which requests are taken as lost.
-const SILENCE_MAX: Duration = Duration::from_secs(5);
-/// How much longer than its expiry a request is waited for.
-const EXPIRY_SLACK: Duration = Duration::from_secs(1);
+/// How long a request is open. Short, because the credit of an open request cannot be used elsewhere, and because what is open
+/// when a process freezes swallows deliveries; much shorter than half a lease in any case.
+const EXPIRES: Duration = Duration::from_secs(2);
+/// How much longer than its expiry a request is waited for. The broker says when a request is over; one that is not answered at
+/// all is a sign that its consumer is gone.
+const EXPIRY_SLACK: Duration = Duration::from_secs(2);
 
 /// What a consumer that is pulled from brings.
 pub(crate) enum Pulled {
     /// A delivery.
-    Delivery(jetstream::Message),
+    Delivery(Box<jetstream::Message>),
     /// Requests ended without deliveries, or were lost: ask again.
     Expired,
     /// The consumer may be gone: make sure of it, then ask again.
@@ -48,7 +48,6 @@ pub(crate) struct Pull {
     deliveries: Option<Subscriber>,
     request: Option<Request>,
     next_id: u64,
-    heard: Instant,
     losses: u64,
 }
 
@@ -62,7 +61,6 @@ impl Pull {
             deliveries: None,
             request: None,
             next_id: 0,
-            heard: Instant::now(),
             losses: wire.link.borrow().losses,
         }
     }
@@ -94,11 +92,9 @@ impl Pull {
             }
             self.losses = self.wire.link.borrow().losses;
         }
-        let expires = limits::ACK_WAIT / 2;
         let body = serde_json::json!({
             "batch": count,
-            "expires": nanos(expires),
-            "idle_heartbeat": nanos(HEARTBEAT),
+            "expires": u64::try_from(EXPIRES.as_nanos()).unwrap_or(u64::MAX),
         });
         let id = self.next_id;
         self.next_id += 1;
@@ -110,11 +106,10 @@ impl Pull {
         if let Ok(Err(error)) = tokio::time::timeout(limits::BROKER_REQUEST, sent).await {
             tracing::warn!(%error, "cannot ask for deliveries");
         }
-        self.heard = Instant::now();
         self.request = Some(Request {
             id,
             remaining: count,
-            expires: Instant::now() + expires + EXPIRY_SLACK,
+            expires: Instant::now() + EXPIRES + EXPIRY_SLACK,
         });
     }
 
@@ -126,10 +121,7 @@ impl Pull {
             };
             let mut link = self.wire.link.clone();
             let losses = self.losses;
-            let until = self
-                .request
-                .as_ref()
-                .map(|request| request.expires.min(self.heard + SILENCE_MAX));
+            let until = self.request.as_ref().map(|request| request.expires);
             let message = tokio::select! {
                 biased;
                 message = deliveries.next() => message,
@@ -138,25 +130,20 @@ impl Pull {
                     return Pulled::Broken("the connection was lost");
                 }
                 () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => {
-                    let is_silent = self.heard + SILENCE_MAX <= Instant::now();
-                    if is_silent {
-                        self.reset();
-                        return Pulled::Broken("the consumer is silent");
-                    }
+                    // The inbox stays: what is on its way still arrives.
                     self.request = None;
-                    return Pulled::Expired;
+                    return Pulled::Broken("a request was not answered");
                 }
             };
             let Some(message) = message else {
                 self.reset();
                 return Pulled::Broken("the subscription ended");
             };
-            self.heard = Instant::now();
             match message.status {
                 None => {
                     self.count_delivery();
                     let context = self.wire.context.clone();
-                    return Pulled::Delivery(jetstream::Message { message, context });
+                    return Pulled::Delivery(Box::new(jetstream::Message { message, context }));
                 }
                 Some(StatusCode::IDLE_HEARTBEAT) => {}
                 Some(status) => {
@@ -180,7 +167,6 @@ impl Pull {
     fn reset(&mut self) {
         self.deliveries = None;
         self.request = None;
-        self.heard = Instant::now();
     }
 
     fn count_delivery(&mut self) {
@@ -214,10 +200,6 @@ fn ending(status: StatusCode, words: &str) -> Ending {
     } else {
         Ending::Broken
     }
-}
-
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

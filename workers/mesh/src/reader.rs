@@ -6,7 +6,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde::Deserialize;
-use tokio::{sync::mpsc, task::JoinHandle, time::sleep};
+use teamster_protocol::limits;
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
 
 use crate::{
     pull::{Pull, Pulled},
@@ -61,6 +66,7 @@ pub(crate) enum Read {
 /// A running reader; dropping it ends it.
 pub(crate) struct Reader {
     task: JoinHandle<()>,
+    opened: Option<oneshot::Receiver<Result<(), Failure>>>,
 }
 
 impl Drop for Reader {
@@ -75,17 +81,35 @@ impl Reader {
         wire: &Wire,
         spec: Spec,
         tag: Tag,
-        sink: mpsc::Sender<(Tag, Read)>,
+        sink: Sink<Tag>,
     ) -> Self {
-        let run = run(wire.clone(), spec, tag, sink);
+        let (told, opened) = oneshot::channel();
+        let run = run(wire.clone(), spec, tag, sink, told);
         Self {
             task: tokio::spawn(run),
+            opened: Some(opened),
+        }
+    }
+
+    /// Waits until the first consumer is there, so that nothing that comes from then on is missed, or could not be made.
+    pub(crate) async fn opened(&mut self) -> Result<(), Failure> {
+        let Some(opened) = self.opened.take() else {
+            return Ok(());
+        };
+        match timeout(2 * limits::BROKER_REQUEST, opened).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) | Err(_) => Err(Failure::Unknown("the reader did not begin".to_owned())),
         }
     }
 }
 
+/// Where readers write.
+pub(crate) type Sink<Tag> = mpsc::Sender<(Tag, Read)>;
+/// Where what was read is taken from.
+pub(crate) type Reads<Tag> = mpsc::Receiver<(Tag, Read)>;
+
 /// A channel of fitting size.
-pub(crate) fn channel<Tag>() -> (mpsc::Sender<(Tag, Read)>, mpsc::Receiver<(Tag, Read)>) {
+pub(crate) fn channel<Tag>() -> (Sink<Tag>, Reads<Tag>) {
     mpsc::channel(BATCH)
 }
 
@@ -110,7 +134,14 @@ struct Place {
     is_caught_up: bool,
 }
 
-async fn run<Tag: Copy + Send>(wire: Wire, spec: Spec, tag: Tag, sink: mpsc::Sender<(Tag, Read)>) {
+async fn run<Tag: Copy + Send>(
+    wire: Wire,
+    spec: Spec,
+    tag: Tag,
+    sink: Sink<Tag>,
+    told: oneshot::Sender<Result<(), Failure>>,
+) {
+    let mut told = Some(told);
     let mut place = Place {
         start: spec.start,
         last: 0,
@@ -134,6 +165,9 @@ async fn run<Tag: Copy + Send>(wire: Wire, spec: Spec, tag: Tag, sink: mpsc::Sen
         match create(&wire, &spec, &name, place.start).await {
             Ok(created) => {
                 pause = Duration::from_millis(20);
+                if let Some(told) = told.take() {
+                    let _ = told.send(Ok(()));
+                }
                 // The broker begins right behind a stream's end when it ends before the wanted sequence: a stream in memory
                 // begins at 1 after a restart, and a reader must not wait for its old place.
                 if matches!(place.start, Start::New | Start::At(_)) {
@@ -158,11 +192,16 @@ async fn run<Tag: Copy + Send>(wire: Wire, spec: Spec, tag: Tag, sink: mpsc::Sen
                 }
                 place.start = next_start(&place);
             }
-            Err(failure) => {
-                if sink.send((tag, Read::Failed(failure))).await.is_err() {
-                    return;
+            Err(failure) => match told.take() {
+                Some(told) => {
+                    let _ = told.send(Err(failure));
                 }
-            }
+                None => {
+                    if sink.send((tag, Read::Failed(failure))).await.is_err() {
+                        return;
+                    }
+                }
+            },
         }
         sleep(pause).await;
         wire.up(PAUSE_MAX).await;
@@ -225,7 +264,7 @@ async fn pump<Tag: Copy + Send>(
     consumer: &str,
     place: &mut Place,
     tag: Tag,
-    sink: &mpsc::Sender<(Tag, Read)>,
+    sink: &Sink<Tag>,
 ) -> bool {
     let mut pull = Pull::new(wire, stream, consumer);
     let mut deliveries = 0;

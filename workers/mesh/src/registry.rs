@@ -7,14 +7,14 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use bytes::Bytes;
 use teamster_protocol::{limits, subject};
 use tokio::{
-    sync::{mpsc, watch},
+    sync::watch,
     time::{Instant, sleep_until, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     Error,
-    reader::{Read, Reader, Spec, Start, channel},
+    reader::{Read, Reader, Reads, Spec, Start, channel},
     topology::REGISTRY,
     wire::{Failure, StoredMessage, Wire},
 };
@@ -158,6 +158,15 @@ impl View {
     }
 }
 
+impl View {
+    fn fail(&mut self, failure: Failure) {
+        tracing::warn!(error = %failure, "the registry cannot be read now");
+        if let Some(ready) = self.ready.take() {
+            let _ = ready.send(Err(failure));
+        }
+    }
+}
+
 /// Reads all entries, follows their changes, and begins anew in time.
 async fn watch_entries(wire: Wire, mut view: View) {
     loop {
@@ -168,13 +177,16 @@ async fn watch_entries(wire: Wire, mut view: View) {
             start: Start::LastOfEach,
             is_restarting: true,
         };
-        let _reader = Reader::spawn(&wire, spec, (), sink);
+        let mut reader = Reader::spawn(&wire, spec, (), sink);
+        if let Err(failure) = reader.opened().await {
+            view.fail(failure);
+        }
         follow(reads, &mut view).await;
     }
 }
 
 /// Follows one reader until it is time to read everything again.
-async fn follow(mut reads: mpsc::Receiver<((), Read)>, view: &mut View) {
+async fn follow(mut reads: Reads<()>, view: &mut View) {
     let again = Instant::now() + READ_AGAIN_EVERY;
     let mut entries = BTreeMap::new();
     let mut is_complete = false;
@@ -213,10 +225,7 @@ async fn follow(mut reads: mpsc::Receiver<((), Read)>, view: &mut View) {
                 is_complete = false;
             }
             Some(((), Read::Failed(failure))) => {
-                tracing::warn!(error = %failure, "the registry cannot be read now");
-                if let Some(ready) = view.ready.take() {
-                    let _ = ready.send(Err(failure));
-                }
+                view.fail(failure);
             }
         }
     }

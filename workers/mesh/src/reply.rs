@@ -1,6 +1,6 @@
 //! One message that answers a call, and how it is read and written.
 
-use async_nats::{HeaderMap, Message, StatusCode};
+use async_nats::{HeaderMap, HeaderValue, Message, StatusCode};
 use bytes::Bytes;
 use teamster_protocol::{Fault, header};
 
@@ -31,7 +31,7 @@ impl Reply {
         let Some(headers) = &message.headers else {
             return Self::Final(Ok(message.payload));
         };
-        match headers.get(header::STATUS).map(|value| value.as_str()) {
+        match headers.get(header::STATUS).map(HeaderValue::as_str) {
             Some(header::STATUS_RUNNING) => Self::Running,
             Some(header::STATUS_UNKNOWN) => Self::Unknown,
             Some(header::STATUS_FAULT) => Self::Final(Err(read_fault(&message.payload))),

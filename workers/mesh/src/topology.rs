@@ -48,8 +48,36 @@ enum Unusable {
 /// Ensures streams, buckets and consumers: creates what is missing, checks what is there, and fails with an error that
 /// names the object and the difference where it cannot be used (another subject set, memory storage, an asynchronous
 /// persist mode, an older server). Any number of processes may do so at once.
+///
+/// A single server forgets its streams in memory when it restarts. So the connection is kept, for as long as the process lives,
+/// and the same is ensured again each time it was lost.
 pub async fn ensure(mesh: &Mesh, topology: &Topology) -> Result<(), Error> {
+    ensure_once(mesh.wire(), topology).await?;
+    if mesh.begins_to_keep() {
+        tokio::spawn(keep(mesh.clone(), topology.clone()));
+    }
+    Ok(())
+}
+
+/// Ensures everything again whenever the connection stands again after a loss.
+async fn keep(mesh: Mesh, topology: Topology) {
     let wire = mesh.wire();
+    let mut link = wire.link.clone();
+    let mut losses = link.borrow_and_update().losses;
+    while let Ok(now) = link
+        .wait_for(|link| link.is_up && link.losses != losses)
+        .await
+        .map(|link| *link)
+    {
+        losses = now.losses;
+        if let Err(error) = ensure_once(wire, &topology).await {
+            let source = std::error::Error::source(&error).map(ToString::to_string);
+            tracing::error!(%error, source, "what the broker must hold is not ensured after its restart");
+        }
+    }
+}
+
+async fn ensure_once(wire: &Wire, topology: &Topology) -> Result<(), Error> {
     let server = wire.client.server_info();
     if !wire
         .client

@@ -171,7 +171,7 @@ impl Wire {
         let mut link = self.link.clone();
         let losses = link.borrow_and_update().losses;
         tokio::select! {
-            answer = self.client.send_request(subject, request) => answer.map_err(failure),
+            answer = self.client.send_request(subject, request) => answer.map_err(|error| failure(&error)),
             _ = link.wait_for(|link| link.losses != losses) => {
                 Err(Failure::Unknown("the connection broke".to_owned()))
             }
@@ -355,7 +355,7 @@ fn refused(number: u64, description: String) -> Failure {
     }
 }
 
-fn failure(error: async_nats::RequestError) -> Failure {
+fn failure(error: &async_nats::RequestError) -> Failure {
     use async_nats::RequestErrorKind as Kind;
     match error.kind() {
         Kind::NoResponders => Failure::NoResponders,

@@ -26,7 +26,8 @@ const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
 #[derive(Serialize)]
 struct Batch<'a> {
     seq: u64,
-    batch: usize,
+    #[serde(rename = "batch")]
+    messages: usize,
     max_bytes: usize,
     next_by_subj: &'a str,
 }
@@ -79,7 +80,7 @@ async fn batch(
 ) -> Result<(), Failure> {
     let request = Batch {
         seq: after + 1,
-        batch: limits::READ_BATCH,
+        messages: limits::READ_BATCH,
         max_bytes: BATCH_BYTES_MAX,
         next_by_subj: subject,
     };

@@ -86,10 +86,9 @@ pub(super) async fn commit(
         };
         let is_in_doubt = match failure.number() {
             Some(code::WRITE_IN_FLIGHT) => false,
-            Some(code::WRONG_LAST_SEQUENCE) => true,
+            Some(code::WRONG_LAST_SEQUENCE) | None => true,
             // Any other refusal names what is wrong, and a repetition changes nothing about it.
             Some(_) => return Err(CommitError::Unknown(failure.during(action()))),
-            None => true,
         };
         if is_in_doubt {
             match look(wire, session, &subject, &body, expected).await {

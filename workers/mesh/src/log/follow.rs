@@ -3,18 +3,17 @@
 use std::collections::BTreeSet;
 
 use teamster_protocol::{SessionId, limits, subject};
-use tokio::sync::mpsc;
 
 use super::{From, Stored};
 use crate::{
     Error, Mesh,
-    reader::{Read, Reader, Spec, Start, channel},
+    reader::{Read, Reader, Reads, Spec, Start, channel},
     topology::log_stream,
 };
 
 /// A reader of many sessions: one ordered consumer a log stream.
 pub struct Follow {
-    reads: mpsc::Receiver<(u8, Read)>,
+    reads: Reads<u8>,
     /// The streams that are still behind what was there when the reader began.
     behind: BTreeSet<u8>,
     is_live: bool,
@@ -23,7 +22,7 @@ pub struct Follow {
 }
 
 impl Follow {
-    pub(super) fn all(mesh: &Mesh, from: From, is_live: bool) -> Self {
+    pub(super) async fn all(mesh: &Mesh, from: From, is_live: bool) -> Result<Self, Error> {
         let start = match from {
             From::Start => Start::All,
             From::LastOfEach => Start::LastOfEach,
@@ -31,20 +30,24 @@ impl Follow {
         };
         let streams = (0..limits::LOG_STREAMS)
             .map(|k| (k, crate::topology::log_stream_name(k), Vec::new(), start));
-        Self::open(mesh, streams, is_live)
+        Self::open(mesh, streams, is_live).await
     }
 
-    pub(super) fn session(mesh: &Mesh, session: &SessionId, after: u64) -> Self {
+    pub(super) async fn session(
+        mesh: &Mesh,
+        session: &SessionId,
+        after: u64,
+    ) -> Result<Self, Error> {
         let stream = log_stream(session);
         let filters = vec![subject::log(session)];
-        Self::open(mesh, [(0, stream, filters, Start::At(after + 1))], true)
+        Self::open(mesh, [(0, stream, filters, Start::At(after + 1))], true).await
     }
 
-    fn open(
+    async fn open(
         mesh: &Mesh,
         streams: impl IntoIterator<Item = (u8, String, Vec<String>, Start)>,
         is_live: bool,
-    ) -> Self {
+    ) -> Result<Self, Error> {
         let (sink, reads) = channel();
         let mut behind = BTreeSet::new();
         let mut readers = Vec::new();
@@ -58,13 +61,17 @@ impl Follow {
             };
             readers.push(Reader::spawn(mesh.wire(), spec, tag, sink.clone()));
         }
-        Self {
+        for reader in &mut readers {
+            let opened = reader.opened().await;
+            opened.map_err(|failure| failure.during("beginning to read the logs"))?;
+        }
+        Ok(Self {
             reads,
             behind,
             is_live,
             _readers: readers,
             _mesh: mesh.clone(),
-        }
+        })
     }
 
     /// The next commit of any session, in order within a session; `None` once `caught_up` was asked for and reached. An

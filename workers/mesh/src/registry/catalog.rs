@@ -71,14 +71,14 @@ pub(super) fn build(entries: &BTreeMap<String, Bytes>) -> Catalog {
     for (key, body) in entries {
         if key.starts_with("worker.") {
             catalog.workers.extend(read::<registry::Worker>(key, body));
-        } else if key.starts_with("hooks.") {
-            if let Some(hooks) = read::<registry::Hooks>(key, body) {
-                let name = hooks.name.to_string();
-                let bound = hooks.bindings.into_iter();
-                catalog
-                    .hooks
-                    .extend(bound.map(|binding| (binding, name.clone())));
-            }
+        } else if key.starts_with("hooks.")
+            && let Some(hooks) = read::<registry::Hooks>(key, body)
+        {
+            let name = hooks.name.to_string();
+            let bound = hooks.bindings.into_iter();
+            catalog
+                .hooks
+                .extend(bound.map(|binding| (binding, name.clone())));
         }
     }
     // Incarnations are made of a time, so that the newest of a worker comes last and its contracts win.

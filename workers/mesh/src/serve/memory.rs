@@ -168,9 +168,7 @@ mod tests {
         FunctionId::parse(text).expect("a function id")
     }
 
-    fn ended(text: &'static str) -> Outcome {
-        Ok(Bytes::from_static(text.as_bytes()))
-    }
+    const X: Outcome = Ok(Bytes::from_static(b"x"));
 
     #[test]
     fn a_call_runs_once_and_is_answered_from_memory() {
@@ -190,11 +188,11 @@ mod tests {
         assert!(matches!(memory.ask("c", now), Known::Running(_)));
         memory.cancel("c");
         assert!(cancel.is_cancelled());
-        memory.end("c", ended("x"), now);
-        assert_eq!(*pending.borrow(), Some(ended("x")));
+        memory.end("c", X, now);
+        assert_eq!(*pending.borrow(), Some(X));
         assert!(matches!(
             memory.enter("c", &id("a::b"), &cancel, now),
-            Entered::Ended(outcome) if outcome == ended("x")
+            Entered::Ended(outcome) if outcome == X
         ));
         assert!(matches!(memory.ask("other", now), Known::Nothing));
     }
@@ -208,7 +206,7 @@ mod tests {
             memory.end(call, outcome, now);
         };
         for n in 0..=limits::CALL_MEMORY_MAX {
-            run(&mut memory, &n.to_string(), ended("x"), now);
+            run(&mut memory, &n.to_string(), X, now);
         }
         assert!(matches!(memory.ask("0", now), Known::Nothing));
         assert!(matches!(memory.ask("1", now), Known::Ended(_)));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use async_nats::HeaderMap;
+use async_nats::{HeaderMap, HeaderValue};
 use teamster_protocol::{
     Fault, Principal, SessionId, header, limits,
     policy::FunctionPolicy,
@@ -35,7 +35,7 @@ pub(super) fn read(subject: &str, headers: Option<&HeaderMap>) -> Result<Said, F
             ..Said::default()
         });
     };
-    let text = |name: &'static str| headers.get(name).map(|value| value.as_str());
+    let text = |name: &'static str| headers.get(name).map(HeaderValue::as_str);
     let number = |name: &'static str| {
         text(name)
             .map(|text| text.parse::<u64>().map_err(|_| bad(name)))

@@ -23,17 +23,14 @@ use crate::{Ctx, reply::Reply, rfc3339, trace};
 /// Takes a request or refuses it; never waits for its handler.
 pub(super) async fn accept(shared: &Arc<Shared>, endpoint: &Arc<Endpoint>, message: Message) {
     let slots = Arc::clone(&shared.slots);
-    match slots.try_acquire_owned() {
-        Ok(slot) => {
-            let work = serve(Arc::clone(shared), Arc::clone(endpoint), message, slot);
-            shared.running.spawn(work);
-        }
-        Err(_) => {
-            let fault = Fault::busy("mesh.busy", "the worker serves as many calls as it may")
-                .retry_after_ms(250);
-            endpoint.stats.count(Duration::ZERO, Some(&fault));
-            answer(shared, message.reply, Reply::Final(Err(fault))).await;
-        }
+    if let Ok(slot) = slots.try_acquire_owned() {
+        let work = serve(Arc::clone(shared), Arc::clone(endpoint), message, slot);
+        shared.running.spawn(work);
+    } else {
+        let fault = Fault::busy("mesh.busy", "the worker serves as many calls as it may")
+            .retry_after_ms(250);
+        endpoint.stats.count(Duration::ZERO, Some(&fault));
+        answer(shared, message.reply, Reply::Final(Err(fault))).await;
     }
 }
 
@@ -168,16 +165,15 @@ async fn run(
         }
     }
     // Cancelled: what the handler says of itself within the grace counts.
-    match tokio::time::timeout(limits::CALL_CANCEL_GRACE, &mut handling).await {
-        Ok(ended) => fitting(shared, endpoint, ended),
-        Err(_) => {
-            handling.abort();
-            Err(Fault::gone(
-                "mesh.cancelled",
-                format_args!("the call of {} was cancelled", contract.id),
-            ))
-        }
+    let grace = tokio::time::timeout(limits::CALL_CANCEL_GRACE, &mut handling);
+    if let Ok(ended) = grace.await {
+        return fitting(shared, endpoint, ended);
     }
+    handling.abort();
+    Err(Fault::gone(
+        "mesh.cancelled",
+        format_args!("the call of {} was cancelled", contract.id),
+    ))
 }
 
 /// A handler that goes on after its time keeps its slot until it ends, at most for the grace.
