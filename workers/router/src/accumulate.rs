@@ -223,6 +223,10 @@ impl Accumulator {
             return None;
         };
         call.id = call.id.take().or(piece.id);
+        // Some servers send an empty object first and the arguments afterwards.
+        if call.arguments.trim() == "{}" && arguments.trim_start().starts_with('{') {
+            call.arguments.clear();
+        }
         call.arguments.push_str(&arguments);
         // A server that repeats the name in each piece must not lengthen it.
         let name = name.filter(|_| call.name.is_empty())?;

@@ -5,36 +5,39 @@
 //!
 //! Never: the mesh. Deltas go to a sink, and who asked is not known here.
 
+mod ledger;
+mod verdict;
+
 use std::{collections::BTreeMap, time::Duration};
 
 use teamster_protocol::{
     function::router::{
-        ChatRequest, Completion, CompletionError, DeltaKind, ErrorKind, Model, Part, Price,
+        ChatRequest, Completion, CompletionError, DeltaKind, ErrorKind, Model, Price,
     },
     message::StopReason,
-    usage::{NanoUsd, Usage},
+    usage::NanoUsd,
 };
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use self::{
+    ledger::Ledger,
+    verdict::{Next, Outcome, Verdict, judge, next},
+};
 use crate::{
-    accumulate::Ending,
     classify,
     config::{Config, Kind, ModelConfig},
     price,
-    project::Body,
     provider::{
-        Backend, End, Failure, Progress, Provider, Sink,
+        Backend, Progress, Provider, Sink,
         openai::OpenAi,
         scripted::{GUIDED, Script, Scripted},
     },
-    retry::{self, Plan},
+    retry,
 };
 
 /// The longest generation that a configuration may allow: callers wait `GENERATION_MAX`, and must still hear the answer.
 const TIMEOUT_MS_MAX: u64 = 300_000;
-/// Bytes that an unknown count of tokens is taken for.
-const BYTES_PER_TOKEN: usize = 4;
 
 /// Tells a running generation to end.
 #[derive(Debug, Clone, Default)]
@@ -234,13 +237,7 @@ impl Engine {
                 reason,
             })
             .await;
-            let ended = tokio::select! {
-                () = stop.abort.cancelled() => Some(Outcome::Aborted),
-                () = stop.leave.cancelled() => Some(Outcome::Left),
-                () = sleep_until(deadline) => Some(Outcome::TimedOut),
-                () = sleep(Duration::from_millis(wait_ms)) => None,
-            };
-            if let Some(ended) = ended
+            if let Some(ended) = pause(stop, deadline, Duration::from_millis(wait_ms)).await
                 && let Verdict::Over(stop, error) =
                     judge(ended, &Progress::default(), &provider.name, model)
             {
@@ -248,6 +245,16 @@ impl Engine {
             }
         }
         ledger.completion(StopReason::Error, Vec::new(), None)
+    }
+}
+
+/// Waits before the next attempt; `Some` if something ended the generation meanwhile.
+async fn pause(stop: &Stop, deadline: Instant, wait: Duration) -> Option<Outcome> {
+    tokio::select! {
+        () = stop.abort.cancelled() => Some(Outcome::Aborted),
+        () = stop.leave.cancelled() => Some(Outcome::Left),
+        () = sleep_until(deadline) => Some(Outcome::TimedOut),
+        () = sleep(wait) => None,
     }
 }
 
@@ -316,185 +323,6 @@ fn model(provider: &Provider, name: &str, config: &ModelConfig) -> Model {
         price: config.price.clone(),
         scripted: matches!(provider.backend, Backend::Scripted(_)),
     }
-}
-
-/// How an attempt came to its end, seen from outside.
-#[derive(Debug)]
-enum Outcome {
-    Ended(End),
-    Aborted,
-    Left,
-    TimedOut,
-}
-
-/// What an attempt means.
-#[derive(Debug, PartialEq, Eq)]
-enum Verdict {
-    /// The generation is over.
-    Over(StopReason, Option<CompletionError>),
-    /// Nothing was visible and it failed: it may be tried again.
-    Failed(Failure),
-}
-
-/// Decides what an attempt means. Pure.
-fn judge(outcome: Outcome, progress: &Progress, provider: &str, model: &str) -> Verdict {
-    let transient = |message: String| CompletionError {
-        kind: ErrorKind::Transient,
-        message,
-        hint: None,
-    };
-    let failure = match outcome {
-        Outcome::Aborted => return Verdict::Over(StopReason::Aborted, None),
-        Outcome::Left => {
-            let error = transient("the router stopped before the answer was whole".to_owned());
-            return Verdict::Over(StopReason::Incomplete, Some(error));
-        }
-        Outcome::TimedOut => {
-            let error = transient(format!("{provider} did not come to an end in time"));
-            return Verdict::Over(StopReason::Incomplete, Some(error));
-        }
-        Outcome::Ended(End::Failed(failure)) => failure,
-        Outcome::Ended(End::Stream) => match progress.accumulator.ending() {
-            Ending::Stop(stop) => return Verdict::Over(stop, None),
-            Ending::Paused => {
-                let error = transient(format!("{provider} paused the answer"));
-                return Verdict::Over(StopReason::Incomplete, Some(error));
-            }
-            Ending::Failed(error) => {
-                let kind = classify::in_band(&error);
-                let error = classify::error(kind, &error.message, provider, model);
-                if progress.accumulator.is_visible() {
-                    return Verdict::Over(StopReason::Error, Some(error));
-                }
-                Failure::from(error)
-            }
-            Ending::Cut => Failure::from(transient(format!(
-                "the stream of {provider} ended without a terminal signal"
-            ))),
-        },
-    };
-    if progress.accumulator.is_visible() {
-        return Verdict::Over(StopReason::Incomplete, Some(failure.error));
-    }
-    Verdict::Failed(failure)
-}
-
-/// What follows a failure.
-enum Next {
-    Again { wait_ms: u64, reason: String },
-    GiveUp(CompletionError),
-}
-
-fn next(
-    provider: &Provider,
-    model: &str,
-    request: &ChatRequest,
-    tried: u32,
-    failure: Failure,
-    seed: u64,
-) -> Next {
-    let Failure {
-        mut error,
-        retry_after_ms,
-        is_final,
-        refused_tool,
-    } = failure;
-    if let (Some(refused), Backend::OpenAi(server)) = (refused_tool, &provider.backend)
-        && let Some(tool) = request.tools.iter().find(|tool| tool.name == refused)
-        && tried < provider.retry.attempts_max
-    {
-        server.refuse(model, tool);
-        let reason = format!(
-            "the tool {refused} is left out, since the provider refused it: {}",
-            error.message
-        );
-        return Next::Again { wait_ms: 0, reason };
-    }
-    if is_final {
-        return Next::GiveUp(error);
-    }
-    match retry::plan(&provider.retry, tried, error.kind, retry_after_ms, seed) {
-        Plan::Retry { wait_ms } => Next::Again {
-            wait_ms,
-            reason: error.message,
-        },
-        Plan::GiveUp => Next::GiveUp(error),
-        Plan::WaitTooLong { wait_ms } => {
-            let at = retry::utc(crate::provider::openai::now_ms().saturating_add(wait_ms));
-            error.hint = Some(format!(
-                "{} asks to wait {} s: try again after {at}",
-                provider.name,
-                wait_ms.div_ceil(1000)
-            ));
-            Next::GiveUp(error)
-        }
-    }
-}
-
-/// The sum over attempts.
-struct Ledger {
-    model: String,
-    attempts: u32,
-    usage: Usage,
-    cost: Option<NanoUsd>,
-}
-
-impl Ledger {
-    fn new(model: String) -> Self {
-        Self {
-            model,
-            attempts: 0,
-            usage: Usage::default(),
-            cost: None,
-        }
-    }
-
-    /// Enters an attempt: what the provider reported, else an estimate of what it processed.
-    fn enter(&mut self, body: &Body, progress: &Progress, price: Option<&Price>) {
-        if !progress.is_sent {
-            return;
-        }
-        self.attempts += 1;
-        let usage = match progress.accumulator.usage() {
-            Some(usage) => usage,
-            None if progress.is_refused => return,
-            None => Usage {
-                input: tokens(body.json.len()),
-                output: tokens(progress.accumulator.bytes()),
-                estimated: true,
-                ..Usage::default()
-            },
-        };
-        self.usage.add(&usage);
-        if let Some(price) = price {
-            self.cost = Some(
-                self.cost
-                    .unwrap_or_default()
-                    .plus(price::cost(price, &usage)),
-            );
-        }
-    }
-
-    fn completion(
-        self,
-        stop: StopReason,
-        parts: Vec<Part>,
-        error: Option<CompletionError>,
-    ) -> Completion {
-        Completion {
-            parts,
-            stop,
-            error,
-            usage: self.usage,
-            cost: self.cost,
-            model: self.model,
-            attempts: self.attempts,
-        }
-    }
-}
-
-fn tokens(bytes: usize) -> u64 {
-    u64::try_from(bytes.div_ceil(BYTES_PER_TOKEN)).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -118,6 +118,19 @@ fn stream_4_pieces_continue_their_own_call() {
 }
 
 #[test]
+fn stream_4_an_empty_object_before_the_arguments_is_a_placeholder() {
+    assert_eq!(
+        calls(&[
+            call(Some(0), Some("a"), Some("f"), "{}"),
+            call(Some(0), None, None, "{\"a\""),
+            call(Some(0), None, None, ":1}"),
+            call(Some(1), Some("b"), Some("g"), "{\"b\":2}"),
+        ]),
+        two()
+    );
+}
+
+#[test]
 fn hist_3_one_id_twice_in_one_answer_is_two_calls() {
     assert_eq!(
         calls(&[

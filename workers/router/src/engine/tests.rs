@@ -3,8 +3,10 @@
 use serde_json::json;
 use teamster_protocol::{Message, MessageId, Principal, RequestId, function::router::Part};
 
+use teamster_protocol::usage::Usage;
+
 use super::*;
-use crate::chunk::Chunk;
+use crate::{chunk::Chunk, project::Body, provider::End};
 
 fn request(model: &str) -> ChatRequest {
     ChatRequest {

@@ -18,7 +18,6 @@ use reqwest::{
     header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER},
 };
 use secrecy::{ExposeSecret as _, SecretString};
-use serde_json::Value;
 use teamster_protocol::{
     Digest,
     function::router::{ChatRequest, CompletionError, ErrorKind, Tool},
@@ -26,16 +25,17 @@ use teamster_protocol::{
 use teamster_telemetry::{chain, task};
 use tokio::time::timeout;
 
+mod reader;
+
+use self::reader::{Piece, Reader};
 use super::{End, Failure, Progress, Sink, send_merged};
 use crate::{
-    chunk::Chunk,
     classify,
     config::{self, ModelConfig, OutputLimit},
     error::Error,
     project::{self, Body},
     retry,
     secret::{self, Reference},
-    sse::{Decoder, EVENT_BYTES_MAX},
 };
 
 /// Bytes of an error's body that are read.
@@ -157,6 +157,11 @@ impl OpenAi {
         if response.status() != StatusCode::OK {
             progress.is_refused = true;
             return End::Failed(self.refusal(response, model, body, &secrets).await);
+        }
+        let content_type = response.headers().get(CONTENT_TYPE);
+        if content_type.is_some_and(|kind| kind.as_bytes().starts_with(b"text/html")) {
+            progress.is_refused = true;
+            return End::Failed(self.misplaced("a web page"));
         }
         match self.read(response, progress, sink, &secrets).await {
             Ok(()) => End::Stream,
@@ -295,14 +300,7 @@ impl OpenAi {
         let said = classify::body(&bytes.await.unwrap_or_default());
         let message = secrets.scrub(&said.message);
         if status.is_redirection() {
-            return Failure::from(CompletionError {
-                kind: ErrorKind::Rejected,
-                message: format!(
-                    "{} answered with a redirect ({status}), which is not followed",
-                    self.provider
-                ),
-                hint: Some(format!("check the `base_url` of {}", self.provider)),
-            });
+            return self.misplaced(&format!("a redirect ({status}), which is not followed"));
         }
         let kind = classify::status(status.as_u16(), &said.code, &message);
         let tools = body.tools.iter().map(String::as_str);
@@ -336,6 +334,15 @@ impl OpenAi {
             kind: ErrorKind::Transient,
             message: secrets.scrub(&format!("{} at {place} {what}: {cause}", self.provider)),
             hint: is_connect.then(|| format!("check that {} answers at {place}", self.provider)),
+        })
+    }
+
+    /// The address is not that of a model server.
+    fn misplaced(&self, answer: &str) -> Failure {
+        Failure::from(CompletionError {
+            kind: ErrorKind::Rejected,
+            message: format!("{} answered with {answer}", self.provider),
+            hint: Some(format!("check the `base_url` of {}", self.provider)),
         })
     }
 
@@ -422,86 +429,4 @@ fn is_loopback(url: &Url) -> bool {
             .is_ok_and(|address| address.is_loopback()),
         None => false,
     }
-}
-
-enum Piece {
-    Chunk(Box<Chunk>),
-    Done,
-}
-
-/// Reads a body as events or, where a server ignores the wish for a stream, as one JSON document.
-#[derive(Default)]
-struct Reader {
-    form: Option<Form>,
-}
-
-enum Form {
-    Events(Decoder),
-    Document(Vec<u8>),
-}
-
-impl Reader {
-    fn push(&mut self, piece: &[u8]) -> Result<Vec<Piece>, crate::sse::TooLarge> {
-        if self.form.is_none() {
-            // No event begins with a brace.
-            let first = piece.iter().find(|byte| !byte.is_ascii_whitespace());
-            self.form = match first {
-                None => return Ok(Vec::new()),
-                Some(b'{' | b'[') => Some(Form::Document(Vec::new())),
-                Some(_) => Some(Form::Events(Decoder::default())),
-            };
-        }
-        let Some(form) = &mut self.form else {
-            return Ok(Vec::new());
-        };
-        match form {
-            Form::Events(decoder) => {
-                let mut events = Vec::new();
-                decoder.push(piece, &mut events)?;
-                Ok(pieces(events))
-            }
-            Form::Document(bytes) if bytes.len() + piece.len() > EVENT_BYTES_MAX => {
-                Err(crate::sse::TooLarge)
-            }
-            Form::Document(bytes) => {
-                bytes.extend_from_slice(piece);
-                Ok(Vec::new())
-            }
-        }
-    }
-
-    fn finish(&mut self) -> Result<Vec<Piece>, crate::sse::TooLarge> {
-        match self.form.take() {
-            None => Ok(Vec::new()),
-            Some(Form::Events(mut decoder)) => {
-                let mut events = Vec::new();
-                decoder.finish(&mut events)?;
-                Ok(pieces(events))
-            }
-            Some(Form::Document(bytes)) => {
-                // Also one document a line. What is cut is no JSON and leaves the answer without an end.
-                let values = serde_json::Deserializer::from_slice(&bytes).into_iter::<Value>();
-                let chunk = |value: Value| Piece::Chunk(Box::new(Chunk::of("", &value)));
-                Ok(values.map_while(Result::ok).map(chunk).collect())
-            }
-        }
-    }
-}
-
-fn pieces(events: Vec<crate::sse::Event>) -> Vec<Piece> {
-    let piece = |event: crate::sse::Event| match event.data.trim() {
-        "" => None,
-        "[DONE]" => Some(Piece::Done),
-        data => {
-            let chunk = Chunk::read(&event.kind, data);
-            if chunk.is_none() {
-                tracing::debug!(
-                    bytes = data.len(),
-                    "an event is no JSON object and is left out"
-                );
-            }
-            chunk.map(|chunk| Piece::Chunk(Box::new(chunk)))
-        }
-    };
-    events.into_iter().filter_map(piece).collect()
 }
