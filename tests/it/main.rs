@@ -7,7 +7,8 @@
     clippy::indexing_slicing,
     clippy::string_slice,
     clippy::print_stderr,
-    reason = "a failed expectation is how a test fails"
+    unreachable_pub,
+    reason = "a failed expectation is how a test fails, and nothing of a test is public"
 )]
 
 mod cli;

@@ -38,7 +38,7 @@ pub(super) fn files() -> &'static BTreeMap<String, String> {
 pub(super) fn sources() -> impl Iterator<Item = (&'static str, &'static str)> {
     files()
         .iter()
-        .filter(|(name, _)| name.ends_with(".rs"))
+        .filter(|(name, _)| Path::new(name).extension().is_some_and(|end| end == "rs"))
         .map(|(name, text)| (name.as_str(), text.as_str()))
 }
 
