@@ -54,3 +54,9 @@ pub async fn within<T>(limit: Duration, description: &str, future: impl Future<O
         .await
         .unwrap_or_else(|_| panic!("not within {limit:?}: {description}"))
 }
+
+/// Takes as long as a function under test is meant to work. For the body of such a function only: a test itself waits for
+/// a state.
+pub async fn work(duration: Duration) {
+    sleep(duration).await;
+}

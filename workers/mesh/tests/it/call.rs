@@ -153,12 +153,12 @@ async fn a_plain_worker_without_signs_of_life_has_until_the_timeout() {
 async fn signs_of_life_carry_a_call_beyond_the_silence_limit() {
     let (_nats, mesh) = mesh().await;
     let slow = open("slow::work", |_, request| async move {
-        tokio::time::sleep(limits::CALL_SILENCE_MAX + Duration::from_millis(1500)).await;
+        teamster_testkit::wait::work(limits::CALL_SILENCE_MAX + Duration::from_millis(1500)).await;
         Ok(Reply { text: request.text })
     });
     let blocking = open("slow::block", |_, request| async move {
         // A handler that holds its thread, as one does that computes.
-        let (_sender, never) = std::sync::mpsc::channel::<()>();
+        let (_sender, never) = std::sync::mpsc::sync_channel::<()>(1);
         let _ = never.recv_timeout(limits::CALL_SILENCE_MAX + Duration::from_millis(1500));
         Ok(Reply { text: request.text })
     });
@@ -338,4 +338,40 @@ async fn a_call_across_a_restart_of_the_broker_has_an_outcome() {
         .expect("asked")
         .expect("known");
     assert_eq!(text(&outcome.expect("a reply")), "done");
+}
+
+/// The connection breaks before a call has shown any life, and its answer is lost with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_whose_answer_is_lost_is_noticed_and_its_outcome_is_found() {
+    let (nats, direct) = mesh().await;
+    let (proxy, mesh) = crate::fixture::behind(&nats, "harness").await;
+    let function_to_serve = open("quick::work", |_, request| async move {
+        Ok(Reply { text: request.text })
+    });
+    let _serving = served(&direct, "quick", vec![function_to_serve]).await;
+    let hold = proxy.hold_answer("fn.quick.", 1);
+    let mut work = call("quick::work", "x");
+    work.call = Some("c1".to_owned());
+    let calling = tokio::spawn({
+        let mesh = mesh.clone();
+        async move { mesh.call(work).await }
+    });
+    hold.reached(LIMIT).await;
+    teamster_testkit::wait::until(LIMIT, "the call has ended", || async {
+        let asked = direct
+            .call_outcome(&function("quick::work"), "c1", LIMIT)
+            .await;
+        asked.expect("asked").is_some()
+    })
+    .await;
+    hold.cut();
+    let fault = within(LIMIT, "the caller hears", calling)
+        .await
+        .expect("ran");
+    assert_eq!(fault.expect_err("a fault").code, "mesh.callee_lost");
+    let outcome = mesh
+        .call_outcome(&function("quick::work"), "c1", LIMIT)
+        .await;
+    let reply = outcome.expect("asked").expect("known").expect("a reply");
+    assert_eq!(text(&reply), "x");
 }

@@ -121,7 +121,7 @@ async fn workers_serve_register_and_are_called() {
     );
     let operator = join(&secured, "operator").await;
     let slow = open("fs::read", |_, request| async move {
-        tokio::time::sleep(std::time::Duration::from_millis(1300)).await;
+        wait::work(std::time::Duration::from_millis(1300)).await;
         Ok(Reply { text: request.text })
     });
     let mut desk = open("sandbox::desk", |ctx, _| async move {
