@@ -99,6 +99,14 @@ pub struct Bells {
 impl Drop for Bells {
     fn drop(&mut self) {
         self.task.abort();
+        // What nobody took rings elsewhere at once, not after the lease.
+        self.rings.close();
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        while let Ok(ring) = self.rings.try_recv() {
+            runtime.spawn(async move { ring.nak(Duration::ZERO).await });
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{
     connection::Call,
     mux::Replies,
     reply::{Reply, one_line},
-    wire::{Link, Wire},
+    wire::{Link, Wire, deadline as deadline_of},
 };
 
 /// Answers to one call that wait to be taken: signs of life come once a second.
@@ -44,7 +44,7 @@ pub(crate) async fn call(wire: &Wire, call: Call) -> Result<Bytes, Fault> {
         None => subject::function(&call.function),
         Some(principal) => subject::operator(principal.as_str(), &call.function),
     };
-    let deadline = Instant::now() + call.timeout;
+    let deadline = deadline_of(call.timeout);
     let headers = headers(&call)?;
     let mut replies = wire.mux.open(ANSWERS_MAX);
     let mut watch = Watch::new(wire, deadline);
@@ -91,7 +91,7 @@ pub(crate) async fn outcome(
     timeout: Duration,
     instances: Option<usize>,
 ) -> Result<Option<Result<Bytes, Fault>>, Error> {
-    let deadline = Instant::now() + timeout;
+    let deadline = deadline_of(timeout);
     let subject = subject::call(function.namespace(), call);
     let action = || format!("asking for the outcome of a call of {function}");
     let mut replies = wire.mux.open(ANSWERS_MAX);

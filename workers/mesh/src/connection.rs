@@ -226,17 +226,6 @@ impl Mesh {
             .map_err(|failure| failure.during(action))
     }
 
-    /// Answers a plain message with a sign of life: who asked with [`Mesh::call`] goes on waiting.
-    pub async fn publish_running(&self, reply: String) -> Result<(), Error> {
-        let action = format!("answering {reply}");
-        let (headers, body) = crate::reply::Reply::Running.write();
-        self.inner
-            .wire
-            .tell(reply, headers, body)
-            .await
-            .map_err(|failure| failure.during(action))
-    }
-
     /// Subscribes to plain messages.
     pub async fn subscribe(&self, subject: String) -> Result<Subscription, Error> {
         let action = format!("subscribing to {subject}");

@@ -9,7 +9,10 @@ use tokio::{
     time::{Instant, sleep, timeout_at},
 };
 
-use crate::{Connect, Error, wire::Link};
+use crate::{
+    Connect, Error,
+    wire::{Link, deadline},
+};
 
 /// Silence after which the server is asked whether it lives; two unanswered questions end the connection.
 const PING_EVERY: Duration = Duration::from_secs(2);
@@ -35,7 +38,7 @@ pub(crate) async fn dial(
         source,
     };
     let addresses = addresses(&options.url).map_err(|error| failed(Box::new(error)))?;
-    let deadline = Instant::now() + patience;
+    let deadline = deadline(patience);
     let (sender, link) = watch::channel(Link::default());
     let mut pause = Duration::from_millis(50);
     loop {

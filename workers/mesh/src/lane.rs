@@ -137,7 +137,7 @@ impl Lanes {
                 Err(failure) => failure,
             };
             tries += 1;
-            if failure.number().is_some() || tries >= STORE_TRIES {
+            if !failure.is_passing() || tries >= STORE_TRIES {
                 return Err(failure.during(action));
             }
             tokio::time::sleep(STORE_PAUSE * tries).await;
@@ -157,7 +157,7 @@ impl Lanes {
             Lane::Ctl => subject::turn_ctl_all(session),
         };
         let wire = self.mesh.wire();
-        let mut from = after + 1;
+        let mut from = after.saturating_add(1);
         loop {
             let get = Get {
                 seq: Some(from),

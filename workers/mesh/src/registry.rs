@@ -16,7 +16,7 @@ use crate::{
     Error,
     reader::{Read, Reader, Reads, Spec, Start, channel},
     topology::REGISTRY,
-    wire::{Failure, StoredMessage, Wire},
+    wire::{Failure, StoredMessage, Wire, deadline},
 };
 
 pub use catalog::Catalog;
@@ -41,7 +41,7 @@ impl Registry {
             sender,
             ready: Some(ready),
         };
-        tokio::spawn({
+        let watching = tokio::spawn({
             let wire = wire.clone();
             async move {
                 tokio::select! {
@@ -51,11 +51,12 @@ impl Registry {
             }
         });
         let action = || "reading the registry".to_owned();
-        match tokio::time::timeout(limits::BROKER_REQUEST, is_ready).await {
-            Ok(Ok(Ok(()))) => {}
-            Ok(Ok(Err(failure))) => return Err(failure.during(action())),
-            Ok(Err(_)) | Err(_) => return Err(Error::Timeout { action: action() }),
-        }
+        let ready = match tokio::time::timeout(limits::BROKER_REQUEST, is_ready).await {
+            Ok(Ok(ready)) => ready.map_err(|failure| failure.during(action())),
+            Ok(Err(_)) | Err(_) => Err(Error::Timeout { action: action() }),
+        };
+        // The next use begins anew.
+        ready.inspect_err(|_| watching.abort())?;
         catalog.mark_unchanged();
         Ok(Self { catalog, wire })
     }
@@ -71,7 +72,7 @@ impl Registry {
         limit: Duration,
         wanted: impl Fn(&Catalog) -> bool + Send,
     ) -> Arc<Catalog> {
-        let deadline = Instant::now() + limit;
+        let deadline = deadline(limit);
         let mut catalog = self.catalog.clone();
         loop {
             let now = Arc::clone(&catalog.borrow_and_update());

@@ -32,7 +32,6 @@ use crate::{
     registry::{self, hooks_key, worker_key},
     reply::Reply,
     rfc3339,
-    wire::Failure,
 };
 
 use self::{
@@ -357,8 +356,7 @@ async fn register(
     for (key, body, lease) in entries {
         let body = bytes::Bytes::from(body);
         while let Err(failure) = registry::put(mesh.wire(), &key, body.clone(), lease).await {
-            let is_passing = matches!(failure, Failure::NoResponders | Failure::Unknown(_));
-            if !is_passing || Instant::now() >= deadline {
+            if !failure.is_passing() || Instant::now() >= deadline {
                 return Err(failure.during(action()));
             }
             sleep(Duration::from_millis(100)).await;

@@ -180,7 +180,7 @@ async fn ensure_object(wire: &Wire, object: &Object, deadline: Instant) -> Resul
             }
             Err(failure) => failure,
         };
-        if !is_passing(&failure) || Instant::now() + pause >= deadline {
+        if !failure.is_passing() || Instant::now() + pause >= deadline {
             return Err(failure.during(format!("ensuring the {}", object.what)));
         }
         tracing::debug!(object = %object.what, error = %failure, "not yet");
@@ -218,13 +218,5 @@ fn check(object: &Object, found: &Value) -> Result<(), Unusable> {
             object: object.what.clone(),
             differences: differences.join(", "),
         })
-    }
-}
-
-/// Whether the same request may succeed a little later: no answer, no leader yet, not enough peers yet.
-fn is_passing(failure: &Failure) -> bool {
-    match failure {
-        Failure::NoResponders | Failure::Unknown(_) => true,
-        Failure::Refused { number, .. } => plan::is_passing(*number),
     }
 }

@@ -16,7 +16,7 @@ use teamster_protocol::{
     id::{Incarnation, WorkerName},
     limits,
 };
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 use crate::{Error, mux::Mux};
 
@@ -61,6 +61,17 @@ impl Failure {
         match self {
             Self::Refused { number, .. } => Some(*number),
             _ => None,
+        }
+    }
+
+    /// Whether the same request may succeed a little later: no answer, no leader yet, not enough peers yet, a leader that steps
+    /// down.
+    pub(crate) fn is_passing(&self) -> bool {
+        match self {
+            Self::NoResponders | Self::Unknown(_) => true,
+            Self::Refused { number, .. } => {
+                matches!(number, 10004..=10006 | 10008 | 10009 | 10023 | 10074)
+            }
         }
     }
 
@@ -141,6 +152,11 @@ pub(crate) struct StoredMessage {
     pub(crate) body: Bytes,
 }
 
+/// When `timeout` from now is over; one that no clock can hold is taken as a day.
+pub(crate) fn deadline(timeout: Duration) -> Instant {
+    Instant::now() + timeout.min(Duration::from_hours(24))
+}
+
 /// One connection: a cheap handle.
 #[derive(Clone)]
 pub(crate) struct Wire {
@@ -164,7 +180,7 @@ impl Wire {
     ) -> Result<Message, Failure> {
         let mut request = async_nats::Request::new()
             .payload(body)
-            .timeout(Some(timeout));
+            .timeout(Some(timeout.min(Duration::from_hours(24))));
         if let Some(headers) = headers {
             request = request.headers(headers);
         }

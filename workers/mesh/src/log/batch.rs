@@ -79,7 +79,7 @@ async fn batch(
     all: &mut Vec<Stored>,
 ) -> Result<(), Failure> {
     let request = Batch {
-        seq: after + 1,
+        seq: after.saturating_add(1),
         messages: limits::READ_BATCH,
         max_bytes: BATCH_BYTES_MAX,
         next_by_subj: subject,
@@ -151,7 +151,7 @@ async fn one_at_leader(
     all: &mut Vec<Stored>,
 ) -> Result<(), Failure> {
     let get = Get {
-        seq: Some(after + 1),
+        seq: Some(after.saturating_add(1)),
         next_by_subj: Some(subject),
         ..Get::default()
     };

@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_nats::{HeaderMap, header::NATS_EXPECTED_LAST_SUBJECT_SEQUENCE};
 use bytes::Bytes;
 use teamster_protocol::{SessionId, limits, subject};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use super::CommitError;
 use crate::{
@@ -52,7 +52,7 @@ fn judge(body: &[u8], expected: u64, next: Option<(u64, &[u8])>, tail: u64) -> V
     }
 }
 
-/// Stores `body` behind sequence `expected` of the session's subject.
+/// Stores `body` behind sequence `expected` of the session's subject, or says within [`PATIENCE`] why not.
 pub(super) async fn commit(
     wire: &Wire,
     session: &SessionId,
@@ -71,46 +71,55 @@ pub(super) async fn commit(
         };
         return Err(CommitError::Unknown(failure.during(action())));
     }
+    tokio::time::timeout(PATIENCE, persist(wire, session, &body, expected))
+        .await
+        .unwrap_or_else(|_| Err(CommitError::Unknown(Error::Timeout { action: action() })))
+}
+
+/// Tries until it is stored or cannot be.
+async fn persist(
+    wire: &Wire,
+    session: &SessionId,
+    body: &Bytes,
+    expected: u64,
+) -> Result<u64, CommitError> {
     let subject = subject::log(session);
-    let deadline = Instant::now() + PATIENCE;
+    let mut headers = HeaderMap::new();
+    headers.insert(NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, expected.to_string());
     let mut pause = Duration::from_millis(5);
     loop {
-        let mut headers = HeaderMap::new();
-        headers.insert(NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, expected.to_string());
         let failure = match wire
-            .store(subject.clone(), Some(headers), body.clone())
+            .store(subject.clone(), Some(headers.clone()), body.clone())
             .await
         {
             Ok(ack) => return Ok(ack.seq),
             Err(failure) => failure,
         };
-        let is_in_doubt = match failure.number() {
-            Some(code::WRITE_IN_FLIGHT) => false,
-            Some(code::WRONG_LAST_SEQUENCE) | None => true,
+        match failure.number() {
+            Some(code::WRITE_IN_FLIGHT) => {
+                sleep(IN_FLIGHT_PAUSE).await;
+                continue;
+            }
             // Any other refusal names what is wrong, and a repetition changes nothing about it.
-            Some(_) => return Err(CommitError::Unknown(failure.during(action()))),
-        };
-        if is_in_doubt {
-            match look(wire, session, &subject, &body, expected).await {
-                Ok(Verdict::Stored(seq)) => return Ok(seq),
-                Ok(Verdict::Fenced { tail }) => return Err(CommitError::Fenced { tail }),
-                Ok(Verdict::WentBack { tail }) => return Err(CommitError::WentBack { tail }),
-                Ok(Verdict::Free) => {}
-                Err(failure) => {
-                    tracing::debug!(%session, error = %failure, "the log does not say yet whether a commit is stored");
-                }
+            Some(number) if number != code::WRONG_LAST_SEQUENCE && !failure.is_passing() => {
+                let action = format!("committing to the log of {session}");
+                return Err(CommitError::Unknown(failure.during(action)));
+            }
+            _ => {}
+        }
+        match look(wire, session, &subject, body, expected).await {
+            Ok(Verdict::Stored(seq)) => return Ok(seq),
+            Ok(Verdict::Fenced { tail }) => return Err(CommitError::Fenced { tail }),
+            Ok(Verdict::WentBack { tail }) => return Err(CommitError::WentBack { tail }),
+            Ok(Verdict::Free) => {}
+            Err(error) => {
+                tracing::debug!(%session, %error, "the log does not say yet whether a commit is stored");
             }
         }
-        if Instant::now() >= deadline {
-            return Err(CommitError::Unknown(Error::Timeout { action: action() }));
-        }
-        if is_in_doubt {
-            sleep(pause).await;
-            pause = (pause * 2).min(PAUSE_MAX);
-            wire.up(deadline.duration_since(Instant::now())).await;
-        } else {
-            sleep(IN_FLIGHT_PAUSE).await;
-        }
+        tracing::debug!(%session, error = %failure, "a commit is tried again");
+        sleep(pause).await;
+        pause = (pause * 2).min(PAUSE_MAX);
+        wire.up(PATIENCE).await;
     }
 }
 
@@ -124,7 +133,7 @@ async fn look(
 ) -> Result<Verdict, Failure> {
     let stream = log_stream(session);
     let next = Get {
-        seq: Some(expected + 1),
+        seq: Some(expected.saturating_add(1)),
         next_by_subj: Some(subject),
         ..Get::default()
     };

@@ -40,7 +40,12 @@ impl Follow {
     ) -> Result<Self, Error> {
         let stream = log_stream(session);
         let filters = vec![subject::log(session)];
-        Self::open(mesh, [(0, stream, filters, Start::At(after + 1))], true).await
+        Self::open(
+            mesh,
+            [(0, stream, filters, Start::At(after.saturating_add(1)))],
+            true,
+        )
+        .await
     }
 
     async fn open(

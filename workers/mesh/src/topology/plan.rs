@@ -241,11 +241,6 @@ pub(super) fn exists_already(number: u64) -> bool {
     matches!(number, 10058 | 10105 | 10148 | 10013)
 }
 
-/// Whether an error number passes by itself: no JetStream leader, not enough peers, resources short, a leader that steps down.
-pub(super) fn is_passing(number: u64) -> bool {
-    matches!(number, 10004..=10006 | 10008 | 10009 | 10023 | 10074)
-}
-
 fn nanos(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, time::Duration};
 use bytes::Bytes;
 use teamster_mesh::log::{CommitError, Follow, From, Stored};
 use teamster_protocol::{SessionId, limits};
-use teamster_testkit::{wait, wait::within};
+use teamster_testkit::{Nats, proxy::Proxy, wait, wait::within};
 
-use crate::fixture::{LIMIT, join, mesh, session};
+use crate::fixture::{LIMIT, behind, join, mesh, session};
 
 fn body(n: u64) -> Bytes {
     Bytes::from(format!("{{\"n\":{n}}}"))
@@ -151,6 +151,91 @@ async fn commits_across_a_restart_of_the_broker_are_stored_once() {
     let all = mesh.log().read(&session, 0, last).await.expect("read");
     let bodies: Vec<Bytes> = all.into_iter().map(|stored| stored.body).collect();
     assert_eq!(bodies, (1..=1500).map(body).collect::<Vec<_>>());
+}
+
+/// What became of a commit whose fate the committer does not know, and who else writes meanwhile.
+async fn in_doubt(
+    gate: impl Fn(&Proxy) -> teamster_testkit::proxy::Hold,
+    meanwhile: Option<&'static str>,
+) -> (Result<u64, CommitError>, Vec<Bytes>) {
+    let (nats, direct): (Nats, _) = mesh().await;
+    let (proxy, mesh) = behind(&nats, "harness").await;
+    let session = session("s");
+    let first = mesh
+        .log()
+        .commit(&session, body(1), 0)
+        .await
+        .expect("stored");
+    let hold = gate(&proxy);
+    let commit = tokio::spawn({
+        let (log, session) = (mesh.log(), session.clone());
+        async move { log.commit(&session, body(2), first).await }
+    });
+    hold.reached(LIMIT).await;
+    if let Some(other) = meanwhile {
+        let stored = direct
+            .log()
+            .commit(&session, Bytes::from(other), first)
+            .await;
+        stored.expect("stored");
+    }
+    hold.cut();
+    let result = within(LIMIT, "the commit", commit).await.expect("ran");
+    let tail = direct
+        .log()
+        .tail(&session)
+        .await
+        .expect("read")
+        .expect("a tail");
+    let all = direct
+        .log()
+        .read(&session, 0, tail.seq)
+        .await
+        .expect("read");
+    (result, all.into_iter().map(|stored| stored.body).collect())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_whose_answer_is_lost_is_recognised() {
+    let (result, all) = in_doubt(|proxy| proxy.hold_answer("log.", 1), None).await;
+    assert_eq!(result.expect("stored"), 2);
+    assert_eq!(all, [body(1), body(2)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_is_lost_on_its_way_is_made_again() {
+    let (result, all) = in_doubt(|proxy| proxy.hold_publish("log.", 1), None).await;
+    assert_eq!(result.expect("stored"), 2);
+    assert_eq!(all, [body(1), body(2)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_is_lost_on_its_way_while_another_owner_writes_is_fenced() {
+    let (result, all) = in_doubt(|proxy| proxy.hold_publish("log.", 1), Some("other")).await;
+    assert!(
+        matches!(result, Err(CommitError::Fenced { tail: 2 })),
+        "{result:?}"
+    );
+    assert_eq!(all, [body(1), Bytes::from("other")]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_cannot_be_confirmed_is_unknown_in_bounded_time() {
+    let (nats, _direct) = mesh().await;
+    let (proxy, mesh) = behind(&nats, "harness").await;
+    let session = session("s");
+    let first = mesh
+        .log()
+        .commit(&session, body(1), 0)
+        .await
+        .expect("stored");
+    proxy.refuse();
+    let commit = mesh.log().commit(&session, body(2), first).await;
+    assert!(matches!(commit, Err(CommitError::Unknown(_))), "{commit:?}");
+    proxy.accept();
+    // The same commit may be tried again whatever became of it.
+    let again = mesh.log().commit(&session, body(2), first).await;
+    assert_eq!(again.expect("stored"), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -15,7 +15,7 @@ use teamster_protocol::{
     Contract, Fault, FunctionId, SessionId, Visibility,
     id::{MessageId, WorkerName},
 };
-use teamster_testkit::Nats;
+use teamster_testkit::{Nats, proxy::Proxy};
 
 /// How long anything may take on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
@@ -35,6 +35,17 @@ pub(crate) async fn join(nats: &Nats, worker: &str) -> Mesh {
     Mesh::connect(&options(nats), name(worker))
         .await
         .expect("connected")
+}
+
+/// One more connection, through a gate.
+pub(crate) async fn behind(nats: &Nats, worker: &str) -> (Proxy, Mesh) {
+    let proxy = Proxy::start(nats.address()).await;
+    let options = Connect {
+        url: proxy.url(),
+        credentials: None,
+    };
+    let mesh = Mesh::connect(&options, name(worker)).await;
+    (proxy, mesh.expect("connected"))
 }
 
 pub(crate) fn options(nats: &Nats) -> Connect {

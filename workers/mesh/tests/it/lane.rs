@@ -173,3 +173,22 @@ async fn an_unknown_kind_of_input_is_removed() {
     assert_eq!(next.expect("the stop").seq, stop.seq);
     assert!(partition(&session.token()) < limits::PARTITIONS);
 }
+
+/// The answer to a send is lost: the client's own repetition finds the message, and so does its user's.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_send_whose_answer_is_lost_is_stored_once() {
+    let (nats, direct) = mesh().await;
+    let (proxy, mesh) = crate::fixture::behind(&nats, "harness").await;
+    let session = session("s");
+    let hold = proxy.hold_answer("turn.in.", 1);
+    let sending = tokio::spawn({
+        let (lanes, session) = (mesh.lanes(), session.clone());
+        async move { lanes.send(&session, &message("1"), Bytes::from("x")).await }
+    });
+    hold.reached(LIMIT).await;
+    hold.cut();
+    let sent = wait::within(LIMIT, "the send", sending).await.expect("ran");
+    let sent = sent.expect("stored");
+    assert_eq!((sent.seq, sent.is_duplicate), (1, true));
+    assert_eq!(direct.lanes().waiting(&session).await.expect("counted"), 1);
+}
