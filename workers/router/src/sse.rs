@@ -161,6 +161,8 @@ mod tests {
             ),
             ("\u{feff}data: a\n\n", vec!["a"]),
             ("data: one\ndata: two\ndata\n\n", vec!["one\ntwo\n"]),
+            ("data: one\r\ndata: two\r\n\r\n", vec!["one\ntwo"]),
+            ("data: one\rdata: two\r\r", vec!["one\ntwo"]),
             ("data:\n\n", vec![""]),
             (
                 "event: ping\n\nretry: 3\nfoo: bar\n\ndata: a\n\n",

@@ -48,6 +48,16 @@ impl Request {
             .count()
     }
 
+    /// Whether a result stands behind the last message of the user, found without reading the JSON: for measurements.
+    /// Inside of a text the quotes are escaped, so that no text looks like a role.
+    pub fn is_after_result(&self) -> bool {
+        let last = |role: &[u8]| {
+            let mut windows = self.body.windows(role.len());
+            windows.rposition(|window| window == role)
+        };
+        last(b"\"role\":\"tool\"") > last(b"\"role\":\"user\"")
+    }
+
     /// The text of the last message of the user.
     pub fn last_user_text(&self) -> String {
         let body = self.json();
