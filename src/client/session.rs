@@ -451,3 +451,6 @@ impl Report {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -78,9 +78,14 @@ async fn lock(data: &DataDir) -> Result<InstanceLock, Error> {
     }
 }
 
-/// Whether a process holds a data directory, which need not exist.
+/// The process that holds a data directory, which need not exist.
+pub fn holder(data: &Path) -> Option<u32> {
+    existing(data)?.holder()
+}
+
+/// Whether a process holds a data directory.
 pub fn is_held(data: &Path) -> bool {
-    existing(data).is_some_and(|data| data.holder().is_some())
+    holder(data).is_some()
 }
 
 /// How to reach the server of a data directory that is running.

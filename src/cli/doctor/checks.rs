@@ -153,12 +153,10 @@ fn open_beneath() -> Finding {
 }
 
 fn data_directory(data: &Path) -> Finding {
-    let state = if host::embedded::is_held(data) {
-        "in use by a running teamster up"
-    } else if data.exists() {
-        "not in use"
-    } else {
-        "not there yet; the first start makes it"
+    let state = match host::embedded::holder(data) {
+        Some(pid) => format!("in use by process {pid}, a teamster up"),
+        None if data.exists() => "not in use".to_owned(),
+        None => "not there yet; the first start makes it".to_owned(),
     };
     Finding::new(
         "data",

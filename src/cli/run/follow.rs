@@ -146,6 +146,14 @@ impl<'a> Follower<'a> {
             let _ = self.out.line(approval.as_str());
         }
         match failure {
+            // Letting go is no error; a document says it all the same.
+            Some(failure) if outcome == Outcome::Detached && self.out.is_text() => {
+                self.out.note(&format!(
+                    "{}: {}",
+                    failure.message,
+                    failure.hint.unwrap_or_default()
+                ));
+            }
             Some(failure) => self.out.failure(&failure, Some(document(&self.id, turn))),
             None if self.out.format == Format::Json => {
                 let _ = self.out.document(&document(&self.id, turn));

@@ -71,9 +71,9 @@ pub(super) fn verdict(
 fn failure_of(session: &SessionId, exit: Exit, reason: &EndReason) -> Option<Failure> {
     let failure = match reason {
         EndReason::Completed => return None,
-        EndReason::Failed { code, message } => Failure::new(exit, code, message).hint(
-            format_args!("teamster sessions show {session} tells what led to it"),
-        ),
+        EndReason::Failed { code, message } => {
+            Failure::new(exit, code, message).hint(hint_for(session, code))
+        }
         EndReason::Cancelled { by } => Failure::new(
             exit,
             "turn.cancelled",
@@ -106,6 +106,19 @@ fn failure_of(session: &SessionId, exit: Exit, reason: &EndReason) -> Option<Fai
         .hint("teamster doctor, and the log in the data directory"),
     };
     Some(failure)
+}
+
+/// What to do about a failed turn.
+fn hint_for(session: &SessionId, code: &str) -> String {
+    match code {
+        "model.auth" => "keys are read where the mesh runs: end it (`teamster doctor` names its process) and run this \
+                         again with the key set, or name a file with `key: file:/path` in config.yaml"
+            .to_owned(),
+        "model.not_configured" => {
+            "providers stand in the section `router` of config.yaml; `teamster doctor` looks".to_owned()
+        }
+        _ => format!("teamster sessions show {session} tells what led to it"),
+    }
 }
 
 /// The one document of `--json`.

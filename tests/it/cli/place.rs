@@ -36,6 +36,11 @@ impl Place {
         self.root.path().join("workspace")
     }
 
+    /// A file beside both.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+
     /// A command without a terminal, in the workspace, that sees nothing of the machine's own settings.
     pub fn command(&self, arguments: &[&str]) -> std::process::Command {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_teamster"));
@@ -61,7 +66,7 @@ impl Place {
 
     /// Starts `up` and waits until it says that it listens.
     pub async fn up(&self) -> Process {
-        let output = self.root.path().join("up.out");
+        let output = self.file("up.out");
         let process = Process::spawn(self.command(&["up"]), &output);
         wait::until(LIMIT, "up says where it listens", || async {
             process.output().contains("stop       ")

@@ -1,0 +1,240 @@
+//! What a reader makes of commits.
+
+use teamster_protocol::{
+    ApprovalId, Arguments, CallId, Class, Commit, Cursor, Digest, Event, FunctionId, Lane, Message,
+    MessageId, Phase, Principal, SessionId, TurnId,
+    commit::{Bell, Head, VERSION},
+    event::EndReason,
+    id::{Incarnation, RequestId},
+    input::{Decision, TurnOptions},
+    message::{Content, StopReason},
+    policy::{Effect, Judgement, Labels},
+    usage::{NanoUsd, Usage},
+};
+
+use super::{Happening, Report, Session};
+
+fn session() -> SessionId {
+    SessionId::parse("s").expect("valid")
+}
+
+fn owner() -> Principal {
+    Principal::parse("owner").expect("valid")
+}
+
+fn message(name: &str) -> MessageId {
+    MessageId::parse(format!("msg_{name}")).expect("valid")
+}
+
+fn turn(name: &str) -> TurnId {
+    TurnId::parse(format!("trn_{name}")).expect("valid")
+}
+
+fn user(name: &str) -> Event {
+    Event::MessageAdded {
+        message: Message::User {
+            id: message(name),
+            from: owner(),
+            text: format!("text of {name}"),
+        },
+        options: TurnOptions::default(),
+    }
+}
+
+fn started(name: &str, number: u64) -> Event {
+    Event::TurnStarted {
+        turn: turn(name),
+        number,
+        options: (number == 1).then(|| TurnOptions {
+            model: Some("scripted/guided".to_owned()),
+            ..TurnOptions::default()
+        }),
+        config: Digest::ZERO,
+    }
+}
+
+fn finished(n: u64, text: &str, cost: Option<u64>) -> Event {
+    Event::GenerationFinished {
+        request: RequestId::of(&session(), n, 0),
+        message: Some(Message::Assistant {
+            id: message(&format!("a{n}")),
+            content: vec![Content::Text {
+                text: text.to_owned(),
+            }],
+            partial: false,
+        }),
+        stop: StopReason::End,
+        usage: Usage {
+            output: 10,
+            ..Usage::default()
+        },
+        cost: cost.map(NanoUsd),
+        model: "scripted/guided".to_owned(),
+        attempts: 1,
+    }
+}
+
+fn ended(name: &str) -> Event {
+    Event::TurnEnded {
+        turn: turn(name),
+        reason: EndReason::Completed,
+    }
+}
+
+fn asked() -> Event {
+    Event::ApprovalRequested {
+        approval: ApprovalId::parse("apr_1").expect("valid"),
+        call: CallId::parse("call_1").expect("valid"),
+        function: FunctionId::parse("fs::write").expect("valid"),
+        arguments: Arguments::parse("{\"path\":\"x\"}").expect("valid"),
+        judgement: Judgement {
+            effect: Effect::Ask,
+            layer: "workspace".to_owned(),
+            rule: "0: ask fs::write".to_owned(),
+            labels: Labels {
+                class: Class::Write,
+                ..Labels::default()
+            },
+            target: None,
+            policy: Digest::ZERO,
+            ask_ttl_ms: None,
+        },
+        holder: FunctionId::parse("approval::judge").expect("valid"),
+        rest: Vec::new(),
+        expires_at_ms: 99,
+    }
+}
+
+fn commit(n: u64, phase: Phase, events: Vec<Event>) -> Commit {
+    Commit {
+        v: VERSION,
+        session: session(),
+        n,
+        prev: Digest::ZERO,
+        at_ms: 1000 * n,
+        head: Head {
+            phase,
+            owner: Incarnation::parse("x").expect("valid"),
+            bell: Bell {
+                lane: Lane::In,
+                seq: 1,
+            },
+            epoch: 1,
+            attempt: 0,
+            cursor: Cursor::default(),
+            deadline: None,
+        },
+        consumed: Vec::new(),
+        events,
+        outbox: Vec::new(),
+    }
+}
+
+fn fold(commits: &[Commit]) -> Session {
+    let mut folded = Session::default();
+    for commit in commits {
+        folded.apply(&session(), commit);
+    }
+    folded
+}
+
+#[test]
+fn a_message_belongs_to_the_turn_that_answers_it_whichever_comes_first() {
+    for events in [
+        vec![user("one"), started("t", 1)],
+        vec![started("t", 1), user("one")],
+    ] {
+        let folded = fold(&[commit(1, Phase::Active, events)]);
+        assert!(folded.answers(&message("one")));
+    }
+    // One that comes while a turn runs joins it; one that comes after its end waits for the next.
+    let mut folded = fold(&[
+        commit(1, Phase::Active, vec![user("one"), started("t", 1)]),
+        commit(2, Phase::Active, vec![user("two")]),
+        commit(3, Phase::Idle, vec![ended("t")]),
+        commit(4, Phase::Active, vec![user("three")]),
+    ]);
+    assert!(folded.answers(&message("two")) && !folded.answers(&message("three")));
+    folded.apply(&session(), &commit(5, Phase::Active, vec![started("u", 2)]));
+    assert!(folded.answers(&message("three")) && !folded.answers(&message("one")));
+    assert_eq!(
+        folded.turn.expect("a turn").model.as_deref(),
+        Some("scripted/guided"),
+        "options are kept"
+    );
+}
+
+#[test]
+fn tokens_and_money_are_added_and_what_is_unknown_stays_unknown() {
+    let begin = commit(1, Phase::Active, vec![user("one"), started("t", 1)]);
+    let priced = commit(2, Phase::Active, vec![finished(1, "a", Some(500))]);
+    let unpriced = commit(3, Phase::Idle, vec![finished(2, "b", None), ended("t")]);
+
+    let folded = fold(&[begin.clone(), priced.clone()]);
+    let report = Report::of(&session(), folded.turn.as_ref());
+    assert_eq!((report.usage.output, report.cost_usd), (10, Some(5e-7)));
+    assert_eq!(report.status, "running");
+
+    let folded = fold(&[begin, priced, unpriced]);
+    let report = Report::of(&session(), folded.turn.as_ref());
+    assert_eq!((report.usage.output, report.cost_usd), (20, None));
+    assert_eq!(
+        (report.text.as_str(), report.status.as_str()),
+        ("a\nb", "completed")
+    );
+    assert_eq!(folded.usage.output, 20);
+}
+
+#[test]
+fn an_approval_waits_until_it_is_answered_or_its_turn_ends() {
+    let begin = commit(1, Phase::Active, vec![user("one"), started("t", 1)]);
+    let hold = commit(2, Phase::Parked, vec![asked()]);
+    let folded = fold(&[begin.clone(), hold.clone()]);
+    let report = Report::of(&session(), folded.turn.as_ref());
+    assert_eq!(report.status, "awaiting_approval");
+    assert_eq!(report.approvals.len(), 1);
+    let pending = folded
+        .turn
+        .expect("a turn")
+        .pending
+        .into_values()
+        .next()
+        .expect("one waits");
+    assert_eq!(
+        (pending.digest, pending.requested_at_ms),
+        (pending.arguments.digest(), 2000)
+    );
+
+    let answer = Event::ApprovalResolved {
+        approval: ApprovalId::parse("apr_1").expect("valid"),
+        call: CallId::parse("call_1").expect("valid"),
+        by: owner(),
+        channel: "cli".to_owned(),
+        digest: Digest::ZERO,
+        decision: Decision::Approve,
+    };
+    let mut folded = fold(&[begin.clone(), hold.clone()]);
+    let happenings = folded.apply(&session(), &commit(3, Phase::Active, vec![answer]));
+    assert!(
+        matches!(happenings.as_slice(), [Happening::Answered { how, .. }] if how == "approved by owner through cli")
+    );
+    assert!(folded.turn.expect("a turn").pending.is_empty());
+
+    let folded = fold(&[begin, hold, commit(3, Phase::Idle, vec![ended("t")])]);
+    assert_eq!(
+        Report::of(&session(), folded.turn.as_ref()).status,
+        "completed"
+    );
+    assert!(folded.turn.expect("a turn").pending.is_empty());
+}
+
+#[test]
+fn events_outside_of_a_turn_change_nothing_that_is_shown() {
+    let folded = fold(&[commit(
+        1,
+        Phase::Idle,
+        vec![finished(1, "a", None), ended("t")],
+    )]);
+    assert_eq!(folded.turn, None);
+    assert_eq!(Report::of(&session(), None).status, "unknown");
+}

@@ -1,0 +1,113 @@
+//! Workers apart from each other, a mesh that ends by itself, and what `doctor` tells.
+
+use std::{process::Output, time::Duration};
+
+use teamster_testkit::{Nats, Process, wait};
+use tokio::process::Command;
+
+use super::{
+    check_failure,
+    place::{LIMIT, Place, code, document},
+};
+
+/// Workers of one mesh in two processes against a server that somebody else runs.
+#[tokio::test]
+async fn workers_run_apart_against_a_foreign_server() {
+    let place = Place::new();
+    let nats = Nats::start().await;
+    let url = nats.url();
+    let server = ["--nats", url.as_str()];
+    let spawn = |name: &str, workers: &[&str]| {
+        let arguments = [&["worker"], workers, &server].concat();
+        Process::spawn(place.command(&arguments), &place.file(name))
+    };
+    let mut gate = spawn("gate.out", &["sandbox", "approval-gate"]);
+    wait::until(LIMIT, "the first two workers serve", || async {
+        gate.output().contains("stop with Ctrl-C")
+    })
+    .await;
+    let lonely = [&["run", "hello", "--json"], &server[..]].concat();
+    check_failure(&lonely, &place.run(&lonely).await, (69, "mesh.no_workers"));
+
+    let mut harness = spawn("harness.out", &["router", "harness"]);
+    wait::until(LIMIT, "the other two workers serve", || async {
+        harness.output().contains("stop with Ctrl-C")
+    })
+    .await;
+    let output = place.run(&lonely).await;
+    check_failure(&lonely, &output, (3, "approval.pending"));
+    for process in [&mut harness, &mut gate] {
+        process.interrupt();
+        let ended = process.ended(Duration::from_mins(1)).await;
+        assert!(ended.success(), "{}", process.output());
+    }
+}
+
+#[tokio::test]
+async fn a_mesh_that_nobody_needs_ends_by_itself() {
+    let place = Place::new();
+    let output = place.run(&["up", "--idle-exit", "1s", "--json"]).await;
+    assert_eq!(
+        code(&output),
+        0,
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let started = document(&output);
+    assert_eq!(
+        (&started["model"], &started["is_scripted"]),
+        (&"scripted/guided".into(), &true.into())
+    );
+}
+
+/// LEAK-2: a key is named, never shown; files that others can read are told.
+#[tokio::test]
+async fn leak_2_doctor_names_keys_and_open_files_and_shows_no_secret() {
+    const SECRET: &str = "zq9-secret";
+    let place = Place::new();
+    let doctor = |model: &str| {
+        let mut command = place.command(&["doctor", "--json"]);
+        command
+            .env("OPENAI_API_KEY", SECRET)
+            .env("TEAMSTER_MODEL", model);
+        Command::from(command).output()
+    };
+    let finding = |output: &Output, check: &str| {
+        let found = document(output)["findings"]
+            .as_array()
+            .expect("findings")
+            .clone();
+        found
+            .into_iter()
+            .find(|one| one["check"] == check)
+            .expect("a finding")
+    };
+    for (model, state) in [
+        ("openai/x", "ok"),
+        ("scripted/guided", "ok"),
+        ("openrouter/x", "failed"),
+        ("nope/x", "failed"),
+    ] {
+        let output = doctor(model).await.expect("it starts");
+        let whole = [output.stdout.as_slice(), &output.stderr].concat();
+        assert!(!String::from_utf8_lossy(&whole).contains(SECRET));
+        assert_eq!(finding(&output, "model")["state"], state, "{model}");
+        assert_eq!(code(&output), i32::from(state == "failed"));
+    }
+
+    let ended = place.run(&["up", "--idle-exit", "1s"]).await;
+    assert_eq!(code(&ended), 0);
+    let seed = place.data().join("credentials").join("operator.creds");
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    std::fs::set_permissions(&seed, open).expect("changed");
+    let output = doctor("scripted/guided").await.expect("it starts");
+    let found = finding(&output, "credentials");
+    assert_eq!((code(&output), &found["state"]), (1, &"failed".into()));
+    assert!(
+        found["detail"]
+            .as_str()
+            .expect("text")
+            .contains("operator.creds"),
+        "{found}"
+    );
+}
