@@ -11,6 +11,7 @@
     reason = "a failed expectation is how a test fails, and nothing of a test is public"
 )]
 
+mod chain;
 mod cli;
 mod demo;
 mod house;

@@ -21,11 +21,11 @@ use teamster_protocol::{
     function::{
         approval::{ListReply, Pending, ResolveReply, ResolveRequest},
         harness::{SendReply, SendRequest, StatusReply},
-        router::{AbortReply, AbortRequest, ChatRequest, Completion, Part},
+        router::{AbortReply, AbortRequest, ChatRequest, Completion, Model as ModelInfo, ModelsGetRequest, Part, Price},
     },
-    id::WorkerName,
+    id::{Incarnation, WorkerName},
     input::{Decision, TurnOptions},
-    message::StopReason,
+    message::{ResultKind, StopReason},
     policy::FunctionPolicy,
     usage::Usage,
 };
@@ -85,6 +85,12 @@ pub struct Parts {
     pub call_gate: Option<Arc<Gate>>,
     pub harness: harness::Config,
     pub with_gate_worker: bool,
+    /// How the approval-gate is configured.
+    pub gate: teamster_approval_gate::Config,
+    /// The price that `router::models::get` tells; without one the model has none.
+    pub price: Option<Price>,
+    /// A router of its own in place of the model by script.
+    pub router: Option<Worker>,
     /// Further workers.
     pub workers: Vec<Worker>,
 }
@@ -97,6 +103,9 @@ impl Parts {
             call_gate: None,
             harness: harness::Config { default_model: "test/model".to_owned(), ..harness::Config::default() },
             with_gate_worker: true,
+            gate: teamster_approval_gate::Config::default(),
+            price: None,
+            router: None,
             workers: Vec::new(),
         }
     }
@@ -126,6 +135,23 @@ pub fn calls(calls: &[(&str, Value)]) -> Completion {
     completion(parts, StopReason::Call)
 }
 
+/// One call whose argument text is taken as it is.
+pub fn raw_call(name: &str, arguments: &str) -> Completion {
+    let part = Part::Call { name: name.replace("::", "__"), arguments: arguments.to_owned() };
+    completion(vec![part], StopReason::Call)
+}
+
+/// What each call came to, in the order of the log.
+pub fn outcomes(events: &[Event]) -> Vec<ResultKind> {
+    events
+        .iter()
+        .filter_map(|event| match event {
+            Event::CallFinished { outcome, .. } | Event::CallRefused { outcome, .. } => Some(*outcome),
+            _ => None,
+        })
+        .collect()
+}
+
 pub fn completion(parts: Vec<Part>, stop: StopReason) -> Completion {
     Completion {
         parts,
@@ -151,19 +177,19 @@ pub fn results(request: &ChatRequest) -> Vec<String> {
 }
 
 impl Scene {
-    pub async fn start(parts: Parts) -> Self {
+    pub async fn start(mut parts: Parts) -> Self {
         let nats = Nats::start().await;
         let connect = Connect { url: nats.url(), credentials: None };
         let operator = Mesh::connect(&connect, name("operator")).await.expect("connects");
         topology::ensure(&operator, &Topology { replicas: 1 }).await.expect("ensures");
         let mut scene =
             Self { nats, operator, counts: Counts::default(), requests: Arc::default(), serving: Vec::new() };
-        let router = scene.router(&parts);
+        let router = parts.router.take().unwrap_or_else(|| scene.router(&parts));
         let functions = scene.functions(parts.call_gate.clone());
         scene.serve(router).await;
         scene.serve(functions).await;
         if parts.with_gate_worker {
-            scene.serve(teamster_approval_gate::worker(&teamster_approval_gate::Config::default()).expect("gate")).await;
+            scene.serve(teamster_approval_gate::worker(&parts.gate).expect("gate")).await;
         }
         for worker in parts.workers {
             scene.serve(worker).await;
@@ -177,10 +203,12 @@ impl Scene {
         scene
     }
 
-    pub async fn serve(&mut self, worker: Worker) {
+    pub async fn serve(&mut self, worker: Worker) -> Incarnation {
         let key = worker.name.to_string();
         let mesh = self.connect(worker.name.as_str()).await;
+        let incarnation = mesh.incarnation().clone();
         self.serving.push((key, serve(mesh, worker).await.expect("serves")));
+        incarnation
     }
 
     /// Ends a worker in good order.
@@ -239,7 +267,16 @@ impl Scene {
                 Ok(AbortReply { aborted: found.is_some() })
             }
         });
-        Worker::new(name("router"), "A model by script.").function(chat).function(abort)
+        let worker = Worker::new(name("router"), "A model by script.").function(chat).function(abort);
+        let Some(price) = parts.price.clone() else { return worker };
+        let mut get = Contract::new::<ModelsGetRequest, ModelInfo>(id("router::models::get"), "Tells a price.");
+        get.visibility = Visibility::Worker;
+        worker.function(Function::new(get, move |_, request: ModelsGetRequest| {
+            let price = Some(price.clone());
+            async move {
+                Ok(ModelInfo { id: request.model, context_window: None, max_output_tokens: None, price, scripted: true })
+            }
+        }))
     }
 
     fn functions(&self, call_gate: Option<Arc<Gate>>) -> Worker {
@@ -311,6 +348,29 @@ impl Scene {
             ..SendRequest::default()
         };
         self.operate("harness::send", &serde_json::to_value(request).expect("encodes")).await
+    }
+
+    /// Sends with these options, in which functions that are left out mean `t::*`.
+    pub async fn send_options(&self, session: &SessionId, text: &str, mut options: TurnOptions) -> SendReply {
+        options
+            .functions
+            .get_or_insert_with(|| FunctionPolicy { allow: vec!["t::*".to_owned()], ..FunctionPolicy::default() });
+        let request = SendRequest {
+            session_id: Some(session.clone()),
+            message: text.to_owned(),
+            options,
+            ..SendRequest::default()
+        };
+        self.operate("harness::send", &serde_json::to_value(request).expect("encodes")).await.expect("accepted")
+    }
+
+    /// Waits until nothing runs in the session and nothing waits in its queue.
+    pub async fn idle(&self, session: &SessionId) {
+        wait::until(LIMIT, "an idle session with an empty queue", || async {
+            let status = self.status(session).await;
+            status.status == "idle" && status.queued == 0
+        })
+        .await;
     }
 
     pub async fn status(&self, session: &SessionId) -> StatusReply {
