@@ -20,6 +20,7 @@ use tokio::{
 use crate::{
     Error,
     connection::Mesh,
+    pause::Pauses,
     pull::{Pull, Pulled},
     topology::{BELL, CONTROL, TURNS, ensure_bell},
 };
@@ -123,7 +124,10 @@ impl Bells {
             released: Notify::new(),
         });
         let (sink, rings) = mpsc::channel(credit.total);
-        let task = tokio::spawn(run(mesh.clone(), Arc::clone(&credit), sink));
+        let task = teamster_telemetry::task::spawn(
+            "doorbells",
+            run(mesh.clone(), Arc::clone(&credit), sink),
+        );
         Ok(Self {
             rings,
             credit,
@@ -170,7 +174,7 @@ struct Side {
     lane: Lane,
     pull: Pull,
     repair: Option<JoinHandle<bool>>,
-    pause: Duration,
+    pauses: Pauses,
 }
 
 impl Drop for Side {
@@ -187,7 +191,7 @@ impl Side {
             lane,
             pull: Pull::new(mesh.wire(), stream_of(lane), BELL),
             repair: None,
-            pause: PAUSE_MIN,
+            pauses: Pauses::new(PAUSE_MIN, PAUSE_MAX),
         }
     }
 
@@ -200,7 +204,7 @@ impl Side {
         }
         match self.pull.next().await {
             Pulled::Delivery(message) => {
-                self.pause = PAUSE_MIN;
+                self.pauses.reset();
                 Some(message)
             }
             Pulled::Expired => None,
@@ -217,9 +221,9 @@ impl Side {
     }
 
     fn begin_repair(&mut self, mesh: &Mesh) -> JoinHandle<bool> {
-        let (pause, stream, wire) = (self.pause, stream_of(self.lane), mesh.wire().clone());
-        self.pause = (self.pause * 2).min(PAUSE_MAX);
-        tokio::spawn(async move {
+        let (stream, wire) = (stream_of(self.lane), mesh.wire().clone());
+        let pause = self.pauses.next();
+        teamster_telemetry::task::spawn("doorbell consumer", async move {
             sleep(pause).await;
             wire.up(PAUSE_MAX).await;
             match ensure_bell(&wire, stream).await {

@@ -154,7 +154,7 @@ impl Mesh {
             .build(client.clone());
         let alive = CancellationToken::new();
         let (dispatch, end) = (Arc::clone(&mux).run(answers), alive.clone());
-        tokio::spawn(async move {
+        teamster_telemetry::task::spawn("answers", async move {
             tokio::select! {
                 () = dispatch => {}
                 () = end.cancelled() => {}

@@ -11,6 +11,7 @@ use tokio::{
 
 use crate::{
     Connect, Error,
+    pause::Pauses,
     wire::{Link, deadline},
 };
 
@@ -18,6 +19,8 @@ use crate::{
 const PING_EVERY: Duration = Duration::from_secs(2);
 /// How long one attempt may take.
 const ATTEMPT: Duration = Duration::from_secs(5);
+/// Pause before the second attempt.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// The longest pause between two attempts.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// Messages of one subscription that wait to be taken; more are lost and reported.
@@ -40,7 +43,7 @@ pub(crate) async fn dial(
     let addresses = addresses(&options.url).map_err(|error| failed(Box::new(error)))?;
     let deadline = deadline(patience);
     let (sender, link) = watch::channel(Link::default());
-    let mut pause = Duration::from_millis(50);
+    let mut pauses = Pauses::new(PAUSE_MIN, PAUSE_MAX);
     loop {
         let prepared = prepare(options, worker, incarnation, sender.clone())
             .map_err(|error| failed(Box::new(error)))?;
@@ -61,12 +64,12 @@ pub(crate) async fn dial(
                 | ConnectErrorKind::AuthorizationViolation
                 | ConnectErrorKind::Tls
         );
+        let pause = pauses.next();
         if is_final || Instant::now() + pause >= deadline {
             return Err(failed(Box::new(error)));
         }
         tracing::debug!(%error, "the server cannot be reached yet");
         sleep(pause).await;
-        pause = (pause * 2).min(PAUSE_MAX);
     }
 }
 
@@ -124,18 +127,14 @@ fn observe(worker: &WorkerName, event: &Event, link: &watch::Sender<Link>) {
     }
 }
 
-/// Nothing before the first attempt, then a doubling pause whose second half is random, so that the workers of a mesh do
-/// not come back in step.
+/// What the client waits before an attempt, counted from 1 since the last success: nothing before the first.
 fn pause_before(attempt: usize) -> Duration {
-    let Some(doublings) = attempt.checked_sub(2) else {
-        return Duration::ZERO;
-    };
-    let full = Duration::from_millis(50)
-        .saturating_mul(1 << doublings.min(10))
-        .min(PAUSE_MAX);
-    let low = uuid::Uuid::now_v7().as_u128() & 0xffff;
-    let share = f64::from(u16::try_from(low).unwrap_or(0)) / f64::from(u16::MAX);
-    full / 2 + (full / 2).mul_f64(share)
+    let mut pauses = Pauses::new(PAUSE_MIN, PAUSE_MAX);
+    // The longest pause is reached long before.
+    (1..attempt.min(16))
+        .map(|_| pauses.next())
+        .last()
+        .unwrap_or_default()
 }
 
 /// The credentials of `worker`: `<path>/<worker>.creds` in a directory, else the file itself. A file with a token block is a

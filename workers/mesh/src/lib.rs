@@ -30,6 +30,7 @@ pub mod lane;
 pub mod live;
 pub mod log;
 mod mux;
+mod pause;
 pub mod permission;
 mod pull;
 mod reader;

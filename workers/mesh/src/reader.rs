@@ -14,6 +14,7 @@ use tokio::{
 };
 
 use crate::{
+    pause::Pauses,
     pull::{Pull, Pulled},
     wire::{Failure, StoredMessage, Wire},
 };
@@ -22,6 +23,8 @@ use crate::{
 const BATCH: usize = 256;
 /// How long the broker keeps a consumer that nobody pulls from.
 const KEPT: Duration = Duration::from_secs(30);
+/// Pause before a lost consumer is made anew.
+const PAUSE_MIN: Duration = Duration::from_millis(20);
 /// The longest pause before a consumer is made anew.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
@@ -86,7 +89,7 @@ impl Reader {
         let (told, opened) = oneshot::channel();
         let run = run(wire.clone(), spec, tag, sink, told);
         Self {
-            task: tokio::spawn(run),
+            task: teamster_telemetry::task::spawn("stream reader", run),
             opened: Some(opened),
         }
     }
@@ -147,7 +150,7 @@ async fn run<Tag: Copy + Send>(
         last: 0,
         is_caught_up: false,
     };
-    let mut pause = Duration::from_millis(20);
+    let mut pauses = Pauses::new(PAUSE_MIN, PAUSE_MAX);
     let mut is_first = true;
     loop {
         if spec.is_restarting && !is_first {
@@ -164,7 +167,7 @@ async fn run<Tag: Copy + Send>(
         let name = uuid::Uuid::now_v7().simple().to_string();
         match create(&wire, &spec, &name, place.start).await {
             Ok(created) => {
-                pause = Duration::from_millis(20);
+                pauses.reset();
                 if let Some(told) = told.take() {
                     let _ = told.send(Ok(()));
                 }
@@ -203,9 +206,8 @@ async fn run<Tag: Copy + Send>(
                 }
             },
         }
-        sleep(pause).await;
+        sleep(pauses.next()).await;
         wire.up(PAUSE_MAX).await;
-        pause = (pause * 2).min(PAUSE_MAX);
     }
 }
 

@@ -4,6 +4,7 @@ mod catalog;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use teamster_protocol::{limits, subject};
 use tokio::{
@@ -28,20 +29,23 @@ const READ_AGAIN_EVERY: Duration = limits::REGISTRATION_TTL;
 /// A live view of the registry. The watch is supervised: it is made anew after the broker restarts.
 #[derive(Clone)]
 pub struct Registry {
-    catalog: watch::Receiver<Arc<Catalog>>,
+    catalog: Arc<ArcSwap<Catalog>>,
+    changes: watch::Receiver<()>,
     wire: Wire,
 }
 
 impl Registry {
     /// Starts the watch and waits until everything is read once.
     pub(crate) async fn open(wire: Wire, alive: CancellationToken) -> Result<Self, Error> {
-        let (sender, mut catalog) = watch::channel(Arc::new(Catalog::default()));
+        let catalog = Arc::new(ArcSwap::default());
+        let (teller, changes) = watch::channel(());
         let (ready, is_ready) = tokio::sync::oneshot::channel();
         let view = View {
-            sender,
+            catalog: Arc::clone(&catalog),
+            teller,
             ready: Some(ready),
         };
-        let watching = tokio::spawn({
+        let watching = teamster_telemetry::task::spawn("registry", {
             let wire = wire.clone();
             async move {
                 tokio::select! {
@@ -57,13 +61,16 @@ impl Registry {
         };
         // The next use begins anew.
         ready.inspect_err(|_| watching.abort())?;
-        catalog.mark_unchanged();
-        Ok(Self { catalog, wire })
+        Ok(Self {
+            catalog,
+            changes,
+            wire,
+        })
     }
 
     /// What it says now.
     pub fn catalog(&self) -> Arc<Catalog> {
-        Arc::clone(&self.catalog.borrow())
+        self.catalog.load_full()
     }
 
     /// Waits until `wanted` holds, at most `limit`; the catalog either way.
@@ -73,13 +80,15 @@ impl Registry {
         wanted: impl Fn(&Catalog) -> bool + Send,
     ) -> Arc<Catalog> {
         let deadline = deadline(limit);
-        let mut catalog = self.catalog.clone();
+        let mut changes = self.changes.clone();
         loop {
-            let now = Arc::clone(&catalog.borrow_and_update());
+            // In this order: a change after the look ends the wait.
+            changes.mark_unchanged();
+            let now = self.catalog();
             if wanted(&now) {
                 return now;
             }
-            match timeout_at(deadline, catalog.changed()).await {
+            match timeout_at(deadline, changes.changed()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) | Err(_) => return now,
             }
@@ -139,20 +148,18 @@ const KV_OPERATION: &str = "KV-Operation";
 
 /// Where the watch writes.
 struct View {
-    sender: watch::Sender<Arc<Catalog>>,
+    catalog: Arc<ArcSwap<Catalog>>,
+    teller: watch::Sender<()>,
     ready: Option<tokio::sync::oneshot::Sender<Result<(), Failure>>>,
 }
 
 impl View {
     fn show(&mut self, entries: &BTreeMap<String, Bytes>) {
         let catalog = catalog::build(entries);
-        self.sender.send_if_modified(|shown| {
-            let is_new = **shown != catalog;
-            if is_new {
-                *shown = Arc::new(catalog);
-            }
-            is_new
-        });
+        if **self.catalog.load() != catalog {
+            self.catalog.store(Arc::new(catalog));
+            self.teller.send_replace(());
+        }
         if let Some(ready) = self.ready.take() {
             let _ = ready.send(Ok(()));
         }

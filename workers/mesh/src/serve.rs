@@ -21,7 +21,7 @@ use tokio::{
 };
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
-    task::TaskTracker,
+    task::{AbortOnDropHandle, TaskTracker},
 };
 
 use crate::{
@@ -198,9 +198,12 @@ pub async fn serve(mesh: Mesh, worker: Worker) -> Result<Serving, Error> {
     for (task_name, task) in background {
         let work = task(mesh.clone(), stop.child_token());
         let worker = name.clone();
+        // A panic is logged under the task's name when it happens; the worker goes on serving.
+        let work = AbortOnDropHandle::new(teamster_telemetry::task::spawn(task_name, work));
         tasks.spawn(async move {
-            work.await;
-            tracing::debug!(%worker, task = task_name, "a background task ended");
+            if work.await.is_ok() {
+                tracing::debug!(%worker, task = task_name, "a background task ended");
+            }
         });
     }
     Ok(Serving {
@@ -310,7 +313,7 @@ async fn answer_questions(
                         };
                         run::answer(&shared, question.reply.clone(), Reply::Running).await;
                         let (shared, to) = (Arc::clone(&shared), question.reply);
-                        tokio::spawn(async move {
+                        teamster_telemetry::task::spawn("joined call", async move {
                             let outcome = run::join(&shared, to.as_ref(), pending).await;
                             run::answer(&shared, to, Reply::Final(outcome)).await;
                             drop(place);

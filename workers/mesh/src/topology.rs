@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep};
 use crate::{
     Error,
     connection::Mesh,
+    pause::Pauses,
     wire::{Failure, Wire, code},
 };
 
@@ -54,7 +55,7 @@ enum Unusable {
 pub async fn ensure(mesh: &Mesh, topology: &Topology) -> Result<(), Error> {
     ensure_once(mesh.wire(), topology).await?;
     if mesh.begins_to_keep() {
-        tokio::spawn(keep(mesh.clone(), topology.clone()));
+        teamster_telemetry::task::spawn("topology", keep(mesh.clone(), topology.clone()));
     }
     Ok(())
 }
@@ -168,7 +169,7 @@ impl Object {
 
 /// Looks, creates what is missing, and looks again when somebody else was faster, until `deadline`.
 async fn ensure_object(wire: &Wire, object: &Object, deadline: Instant) -> Result<(), Error> {
-    let mut pause = Duration::from_millis(50);
+    let mut pauses = Pauses::new(Duration::from_millis(50), Duration::from_secs(1));
     loop {
         let failure = match try_ensure(wire, object).await {
             Ok(Ok(())) => return Ok(()),
@@ -180,12 +181,12 @@ async fn ensure_object(wire: &Wire, object: &Object, deadline: Instant) -> Resul
             }
             Err(failure) => failure,
         };
+        let pause = pauses.next();
         if !failure.is_passing() || Instant::now() + pause >= deadline {
             return Err(failure.during(format!("ensuring the {}", object.what)));
         }
         tracing::debug!(object = %object.what, error = %failure, "not yet");
         sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_secs(1));
     }
 }
 

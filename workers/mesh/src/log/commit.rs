@@ -14,6 +14,7 @@ use tokio::time::sleep;
 use super::CommitError;
 use crate::{
     Error,
+    pause::Pauses,
     topology::log_stream,
     wire::{Failure, Get, Wire, code},
 };
@@ -22,6 +23,8 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Pause after a refusal that means nothing but "a write is in flight".
 const IN_FLIGHT_PAUSE: Duration = Duration::from_micros(500);
+/// Pause before the second attempt.
+const PAUSE_MIN: Duration = Duration::from_millis(5);
 /// The longest pause between attempts.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
@@ -86,7 +89,7 @@ async fn persist(
     let subject = subject::log(session);
     let mut headers = HeaderMap::new();
     headers.insert(NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, expected.to_string());
-    let mut pause = Duration::from_millis(5);
+    let mut pauses = Pauses::new(PAUSE_MIN, PAUSE_MAX);
     loop {
         let failure = match wire
             .store(subject.clone(), Some(headers.clone()), body.clone())
@@ -117,8 +120,7 @@ async fn persist(
             }
         }
         tracing::debug!(%session, error = %failure, "a commit is tried again");
-        sleep(pause).await;
-        pause = (pause * 2).min(PAUSE_MAX);
+        sleep(pauses.next()).await;
         wire.up(PATIENCE).await;
     }
 }

@@ -147,7 +147,10 @@ async fn run(
     };
     let handler = Arc::clone(&endpoint.function.handler);
     let body = message.payload;
-    let mut handling = tokio::spawn(async move { handler(ctx, body).await }.instrument(span));
+    let mut handling = teamster_telemetry::task::spawn(
+        "call",
+        async move { handler(ctx, body).await }.instrument(span),
+    );
     let mut signs = signs_of_life();
     loop {
         tokio::select! {

@@ -101,6 +101,22 @@ async fn publish(mesh: &Mesh, index: u64) {
     sent.expect("sent");
 }
 
+/// BUS-4: a reader that is slow holds nobody up and misses nothing that is kept.
+#[tokio::test(flavor = "multi_thread")]
+async fn bus_4_a_slow_reader_sees_all_frames_in_order() {
+    let (nats, mesh) = mesh().await;
+    let reader = crate::fixture::join(&nats, "operator").await;
+    let mut deltas = reader.live().follow(&session("s")).await.expect("a reader");
+    for index in 0..5000 {
+        publish(&mesh, index).await;
+    }
+    mesh.flush().await.expect("flushed");
+    for index in 0..5000 {
+        let delta = within(LIMIT, "a frame", deltas.next()).await;
+        assert_eq!(delta, Some(frame(index)));
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn frames_are_read_from_the_first_that_is_kept_and_after_a_restart() {
     let (mut nats, mesh) = mesh().await;

@@ -1,12 +1,12 @@
 //! The topology: made once by any number of processes, checked where it is there.
 
 use teamster_mesh::{
-    Mesh,
+    Error, Mesh, Worker,
     topology::{Topology, ensure},
 };
-use teamster_testkit::Nats;
+use teamster_testkit::{Nats, wait};
 
-use crate::fixture::{chain, join, mesh};
+use crate::fixture::{LIMIT, chain, join, mesh, message, session};
 
 const ONE: Topology = Topology { replicas: 1 };
 
@@ -81,4 +81,46 @@ async fn a_question_to_a_router_is_no_generation() {
         tokens(teamster_protocol::subject::generation_run(&request)),
         5
     );
+}
+
+/// BUS-5: what goes to a stream that is not there is an error for the sender, never lost in silence.
+#[tokio::test(flavor = "multi_thread")]
+async fn bus_5_without_its_streams_nothing_is_accepted() {
+    let nats = Nats::start().await;
+    let mesh = join(&nats, "harness").await;
+    let sent = mesh
+        .lanes()
+        .send(&session("s"), &message("1"), bytes::Bytes::new())
+        .await;
+    assert!(matches!(sent, Err(Error::NoResponders { .. })), "{sent:?}");
+    let worker = Worker::new(crate::fixture::name("one"), "A worker of a test.");
+    let served = teamster_mesh::serve::serve(mesh.clone(), worker).await;
+    let error = served.err().expect("no registry");
+    assert!(
+        chain(&error).contains("registering the worker one"),
+        "{}",
+        chain(&error)
+    );
+    assert!(mesh.registry().await.is_err());
+    // Once it is there everything works, through the same connection.
+    ensure(&mesh, &ONE).await.expect("made");
+    mesh.lanes()
+        .send(&session("s"), &message("1"), bytes::Bytes::new())
+        .await
+        .expect("stored");
+    mesh.registry().await.expect("a registry");
+}
+
+/// A single server forgets its streams in memory; whoever ensured them brings them back.
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_in_memory_come_back_after_a_restart() {
+    let (mut nats, _mesh) = mesh().await;
+    nats.restart().await;
+    let jetstream = jetstream(&nats).await;
+    for name in ["LIVE", "GENERATIONS"] {
+        wait::until(LIMIT, name, || async {
+            jetstream.get_stream(name).await.is_ok()
+        })
+        .await;
+    }
 }
