@@ -7,13 +7,16 @@
     clippy::indexing_slicing,
     clippy::string_slice,
     clippy::print_stderr,
+    clippy::disallowed_methods,
     unreachable_pub,
     reason = "a failed expectation is how a test fails, and nothing of a test is public"
 )]
 
+mod approval;
 mod chain;
 mod cli;
 mod demo;
+mod hook;
 mod house;
 mod scene;
 mod turn;
