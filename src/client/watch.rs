@@ -42,13 +42,12 @@ pub struct Watch {
 impl Watch {
     pub(super) fn open(mesh: Mesh, session: SessionId, after: u64) -> Self {
         let (sender, items) = mpsc::channel(WAITING_MAX);
-        let log = tokio::spawn(follow_log(
-            mesh.clone(),
-            session.clone(),
-            after,
-            sender.clone(),
-        ));
-        let live = tokio::spawn(follow_live(mesh, session, sender));
+        let log = teamster_telemetry::task::spawn(
+            "log follower",
+            follow_log(mesh.clone(), session.clone(), after, sender.clone()),
+        );
+        let live =
+            teamster_telemetry::task::spawn("live follower", follow_live(mesh, session, sender));
         Self {
             items,
             tasks: [log, live],

@@ -13,6 +13,10 @@ use tokio::task::JoinHandle;
 /// that name and then reaches whoever joins the task.
 ///
 /// Dropping the handle does not end the task: give it a cancellation token or a channel whose closing ends it.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the place that all others are sent to"
+)]
 pub fn spawn<F>(name: &'static str, future: F) -> JoinHandle<F::Output>
 where
     F: Future + Send + 'static,
