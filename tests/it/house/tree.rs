@@ -86,6 +86,7 @@ pub(super) fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
 pub(super) fn is_test(name: &str, text: &str, line: usize) -> bool {
     let is_test_file = name.starts_with("tests/")
         || name.contains("/tests/")
+        || name.starts_with("benches/")
         || name.contains("/benches/")
         || name.ends_with("/tests.rs")
         || name.starts_with("workers/testkit/");
