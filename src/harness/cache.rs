@@ -26,7 +26,10 @@ impl Cache {
 
     /// A copy of a session's state.
     pub(super) fn peek(&self, session: &SessionId) -> Option<State> {
-        self.inner().states.get(session).map(|(_, state)| state.clone())
+        self.inner()
+            .states
+            .get(session)
+            .map(|(_, state)| state.clone())
     }
 
     /// Keeps a state.

@@ -9,12 +9,9 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use teamster_mesh::bell::Ring;
-use teamster_protocol::{
-    Cursor, Lane, SessionId,
-    commit::Bell,
-};
-use tokio::sync::{Notify, mpsc};
+use teamster_mesh::bell::{Releaser, Ring};
+use teamster_protocol::{Cursor, Lane, SessionId, commit::Bell};
+use tokio::sync::Notify;
 
 /// All runs of this process.
 #[derive(Default)]
@@ -42,33 +39,36 @@ struct Inner {
 /// A doorbell that is held, and the credit that it uses up.
 pub(super) struct Held {
     pub(super) ring: Ring,
-    credit: mpsc::Sender<()>,
+    credit: Releaser,
 }
 
 impl Held {
-    pub(super) fn new(ring: Ring, credit: mpsc::Sender<()>) -> Self {
+    pub(super) fn new(ring: Ring, credit: Releaser) -> Self {
         Self { ring, credit }
     }
 
     pub(super) fn bell(&self) -> Bell {
-        Bell { lane: self.ring.lane, seq: self.ring.seq }
+        Bell {
+            lane: self.ring.lane,
+            seq: self.ring.seq,
+        }
     }
 
     /// Gives the credit back; the doorbell comes back when its lease lapses.
-    pub(super) async fn forget(&self) {
-        let _ = self.credit.send(()).await;
+    pub(super) fn forget(&self) {
+        self.credit.release();
     }
 
     /// Dealt with.
     pub(super) async fn ack(&self) {
         self.ring.ack().await;
-        self.forget().await;
+        self.forget();
     }
 
     /// Somebody else shall have it, after `delay`.
     pub(super) async fn give_back(&self, delay: std::time::Duration) {
         self.ring.nak(delay).await;
-        self.forget().await;
+        self.forget();
     }
 }
 
@@ -95,7 +95,12 @@ impl Desk {
     }
 
     /// Ends a run if everything that it promised is dealt with, and returns the doorbells to ack; else `None`.
-    pub(super) fn close(&self, session: &SessionId, entry: &Entry, is_done: impl Fn(&Cursor) -> bool) -> Option<Vec<Arc<Held>>> {
+    pub(super) fn close(
+        &self,
+        session: &SessionId,
+        entry: &Entry,
+        is_done: impl Fn(&Cursor) -> bool,
+    ) -> Option<Vec<Arc<Held>>> {
         let mut runs = self.runs();
         let mut inner = entry.inner();
         if !is_done(&inner.promise) {
@@ -126,7 +131,10 @@ impl Desk {
     /// All doorbells that are held.
     pub(super) fn rings(&self) -> Vec<Arc<Held>> {
         let entries: Vec<Arc<Entry>> = self.runs().values().cloned().collect();
-        entries.iter().flat_map(|entry| entry.inner().rings.clone()).collect()
+        entries
+            .iter()
+            .flat_map(|entry| entry.inner().rings.clone())
+            .collect()
     }
 
     fn runs(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<Entry>>> {
@@ -142,8 +150,17 @@ impl Entry {
             promise.advance(lease.lane, lease.seq);
         }
         let is_kick = held.ring.is_kick;
-        let inner = Inner { rings: vec![Arc::new(held)], promise, has_acked: false };
-        Self { inner: Mutex::new(inner), wake: Notify::new(), lease, is_kick }
+        let inner = Inner {
+            rings: vec![Arc::new(held)],
+            promise,
+            has_acked: false,
+        };
+        Self {
+            inner: Mutex::new(inner),
+            wake: Notify::new(),
+            lease,
+            is_kick,
+        }
     }
 
     fn note(&self, held: Held) -> usize {
@@ -171,7 +188,12 @@ impl Entry {
 
     /// The doorbells that are held now, the lease excepted: a proof of the claim that is made after this may ack them.
     pub(super) fn waiting(&self) -> Vec<Arc<Held>> {
-        self.inner().rings.iter().filter(|held| held.bell() != self.lease).cloned().collect()
+        self.inner()
+            .rings
+            .iter()
+            .filter(|held| held.bell() != self.lease)
+            .cloned()
+            .collect()
     }
 
     /// All doorbells that are held now.
@@ -183,7 +205,9 @@ impl Entry {
     pub(super) fn release(&self, acked: &[Arc<Held>]) {
         let mut inner = self.inner();
         inner.has_acked |= !acked.is_empty();
-        inner.rings.retain(|held| !acked.iter().any(|other| Arc::ptr_eq(held, other)));
+        inner
+            .rings
+            .retain(|held| !acked.iter().any(|other| Arc::ptr_eq(held, other)));
     }
 
     /// Whether somebody has let a doorbell go on this process's word.

@@ -11,7 +11,10 @@ use std::sync::Arc;
 
 use teamster_core::turn::State;
 use teamster_mesh::{Ctx, Function};
-use teamster_protocol::{Class, Contract, Data, Fault, FunctionId, Principal, SessionId, Trust, Visibility, id::ParseError};
+use teamster_protocol::{
+    Class, Contract, Data, Fault, FunctionId, Principal, SessionId, Trust, Visibility,
+    id::ParseError,
+};
 
 use super::{load, shared::Shared};
 
@@ -28,7 +31,11 @@ pub(super) fn all(shared: &Arc<Shared>) -> Result<Vec<Function>, ParseError> {
 }
 
 /// The contract of an operator's function.
-fn operator<Request, Reply>(id: &str, description: &str, class: Class) -> Result<Contract, ParseError>
+fn operator<Request, Reply>(
+    id: &str,
+    description: &str,
+    class: Class,
+) -> Result<Contract, ParseError>
 where
     Request: schemars::JsonSchema,
     Reply: schemars::JsonSchema,
@@ -61,16 +68,24 @@ where
 /// Who acts: the broker checked the subject that says so.
 fn principal(ctx: &Ctx) -> Result<Principal, Fault> {
     ctx.principal.clone().ok_or_else(|| {
-        Fault::denied("harness.no_principal", "this function is for operators").hint("call it as an operator")
+        Fault::denied("harness.no_principal", "this function is for operators")
+            .hint("call it as an operator")
     })
 }
 
 /// A session as its log has it, without disturbing whoever runs it.
 async fn read(ctx: &Ctx, shared: &Shared, session: &SessionId) -> Result<State, Fault> {
     let known = shared.cache.peek(session);
-    load::load(&ctx.mesh, session, known).await.map_err(|error| match error {
-        load::Error::Mesh(error) => error.into(),
-        load::Error::Damaged(what) => Fault::internal("session.log_damaged", format_args!("the log of {session} is damaged: {what}"))
-            .hint("restore the broker's data from a backup; nothing of this session runs until then"),
-    })
+    load::load(&ctx.mesh, session, known)
+        .await
+        .map_err(|error| match error {
+            load::Error::Mesh(error) => error.into(),
+            load::Error::Damaged(what) => Fault::internal(
+                "session.log_damaged",
+                format_args!("the log of {session} is damaged: {what}"),
+            )
+            .hint(
+                "restore the broker's data from a backup; nothing of this session runs until then",
+            ),
+        })
 }

@@ -23,13 +23,29 @@ pub(super) struct Heads(Mutex<HashMap<SessionId, Snapshot>>);
 impl Heads {
     /// Notes where a session stands. The state goes with it when it is small, or when many commits came since it did last.
     pub(super) fn note(&self, state: &State) {
-        let mark = Mark { n: state.n, seq: state.seq, hash: state.hash };
+        let mark = Mark {
+            n: state.n,
+            seq: state.seq,
+            hash: state.hash,
+        };
         let is_due = state.n.is_multiple_of(limits::SNAPSHOT_COMMITS);
-        let size: usize = state.transcript.iter().map(teamster_core::turn::history::bytes_of).sum();
-        let body = (is_due || size <= limits::SNAPSHOT_SMALL_BYTES).then(|| load::write_snapshot(state)).flatten();
+        let size: usize = state
+            .transcript
+            .iter()
+            .map(teamster_core::turn::history::bytes_of)
+            .sum();
+        let body = (is_due || size <= limits::SNAPSHOT_SMALL_BYTES)
+            .then(|| load::write_snapshot(state))
+            .flatten();
         // A large session keeps the snapshot that it has until the next one is due: it is still a lower bound.
         if let Some(body) = body {
-            self.pending().insert(state.session.clone(), Snapshot { mark, state: Some(Bytes::from(body)) });
+            self.pending().insert(
+                state.session.clone(),
+                Snapshot {
+                    mark,
+                    state: Some(Bytes::from(body)),
+                },
+            );
         }
     }
 

@@ -35,19 +35,29 @@ impl From<ReadError> for Error {
 }
 
 /// Reads what is new since `known`, or everything.
-pub(super) async fn load(mesh: &Mesh, session: &SessionId, known: Option<State>) -> Result<State, Error> {
+pub(super) async fn load(
+    mesh: &Mesh,
+    session: &SessionId,
+    known: Option<State>,
+) -> Result<State, Error> {
     let log = mesh.log();
     let tail = log.tail(session).await?;
     let tail_seq = tail.as_ref().map_or(0, |stored| stored.seq);
     if let Some(state) = known {
         if tail_seq < state.seq {
-            return Err(Error::Damaged(format!("it went back from sequence {} to {tail_seq}", state.seq)));
+            return Err(Error::Damaged(format!(
+                "it went back from sequence {} to {tail_seq}",
+                state.seq
+            )));
         }
         if let Some(tail) = &tail
             && tail.seq == state.seq
             && Digest::of(&tail.body) != state.hash
         {
-            return Err(Error::Damaged(format!("commit {} is not what it was", state.n)));
+            return Err(Error::Damaged(format!(
+                "commit {} is not what it was",
+                state.n
+            )));
         }
         return extend(mesh, state, tail_seq).await;
     }
@@ -56,7 +66,10 @@ pub(super) async fn load(mesh: &Mesh, session: &SessionId, known: Option<State>)
     if let Some(Snapshot { mark, .. }) = &snapshot
         && state.n < mark.n
     {
-        return Err(Error::Damaged(format!("it ends at commit {}, but commit {} was stored", state.n, mark.n)));
+        return Err(Error::Damaged(format!(
+            "it ends at commit {}, but commit {} was stored",
+            state.n, mark.n
+        )));
     }
     Ok(state)
 }
@@ -80,16 +93,28 @@ async fn begin(
         return extend(mesh, State::new(session.clone()), tail_seq).await;
     };
     if mark.seq > tail_seq {
-        return Err(Error::Damaged(format!("it ends at sequence {tail_seq}, but sequence {} was stored", mark.seq)));
+        return Err(Error::Damaged(format!(
+            "it ends at sequence {tail_seq}, but sequence {} was stored",
+            mark.seq
+        )));
     }
     let folded = state.as_ref().and_then(|bytes| read_snapshot(bytes, mark));
-    let after = if folded.is_some() { mark.seq.saturating_sub(1) } else { 0 };
-    let mut state = folded.clone().unwrap_or_else(|| State::new(session.clone()));
+    let after = if folded.is_some() {
+        mark.seq.saturating_sub(1)
+    } else {
+        0
+    };
+    let mut state = folded
+        .clone()
+        .unwrap_or_else(|| State::new(session.clone()));
     let mut is_witnessed = false;
     for stored in mesh.log().read(session, after, tail_seq).await? {
         if stored.seq == mark.seq {
             if Digest::of(&stored.body) != mark.hash {
-                return Err(Error::Damaged(format!("commit {} is not what was stored", mark.n)));
+                return Err(Error::Damaged(format!(
+                    "commit {} is not what was stored",
+                    mark.n
+                )));
             }
             is_witnessed = true;
             if folded.is_some() {
@@ -98,13 +123,21 @@ async fn begin(
         }
         absorb(&mut state, &stored)?;
     }
-    if is_witnessed { Ok(state) } else { Err(Error::Damaged(format!("commit {} is gone", mark.n))) }
+    if is_witnessed {
+        Ok(state)
+    } else {
+        Err(Error::Damaged(format!("commit {} is gone", mark.n)))
+    }
 }
 
 /// A snapshot of another version of the fold is worth nothing; the log is folded anew.
 fn read_snapshot(bytes: &[u8], mark: &Mark) -> Option<State> {
     let (version, state): (u32, State) = serde_json::from_slice(bytes).ok()?;
-    (version == FOLD_VERSION && state.n == mark.n && state.seq == mark.seq && state.hash == mark.hash).then_some(state)
+    (version == FOLD_VERSION
+        && state.n == mark.n
+        && state.seq == mark.seq
+        && state.hash == mark.hash)
+        .then_some(state)
 }
 
 /// The body of a snapshot.

@@ -49,10 +49,23 @@ pub(super) enum Word {
 }
 
 /// Asks an owner.
-pub(super) async fn ask(mesh: &Mesh, owner: &Incarnation, session: &SessionId, bells: Vec<Bell>) -> Word {
-    let question = Question { session: session.clone(), bells };
-    let Ok(body) = serde_json::to_vec(&question) else { return Word::Silent };
-    match mesh.request(subject::own(owner), body.into(), limits::OWN_ASK).await {
+pub(super) async fn ask(
+    mesh: &Mesh,
+    owner: &Incarnation,
+    session: &SessionId,
+    bells: Vec<Bell>,
+) -> Word {
+    let question = Question {
+        session: session.clone(),
+        bells,
+    };
+    let Ok(body) = serde_json::to_vec(&question) else {
+        return Word::Silent;
+    };
+    match mesh
+        .request(subject::own(owner), body.into(), limits::OWN_ASK)
+        .await
+    {
         Ok(body) => match serde_json::from_slice::<Answer>(&body) {
             Ok(Answer { holds: true }) => Word::Holds,
             Ok(Answer { holds: false }) => Word::DoesNot,
@@ -75,7 +88,8 @@ pub(super) async fn answer(harness: &Harness) {
     };
     while let Some(message) = questions.next().await {
         let Some(reply) = message.reply else { continue };
-        let holds = serde_json::from_slice::<Question>(&message.body).is_ok_and(|question| promise(harness, &question));
+        let holds = serde_json::from_slice::<Question>(&message.body)
+            .is_ok_and(|question| promise(harness, &question));
         if let Ok(body) = serde_json::to_vec(&Answer { holds }) {
             let _ = harness.mesh.publish(reply, body.into()).await; // a lost answer is silence, which the asker bears
         }
@@ -83,7 +97,9 @@ pub(super) async fn answer(harness: &Harness) {
 }
 
 fn promise(harness: &Harness, question: &Question) -> bool {
-    let Some(entry) = harness.shared.desk.get(&question.session) else { return false };
+    let Some(entry) = harness.shared.desk.get(&question.session) else {
+        return false;
+    };
     for bell in &question.bells {
         entry.promise(bell.lane, bell.seq);
     }
@@ -102,7 +118,10 @@ pub(super) async fn beat(harness: &Harness) {
         let mut held = harness.shared.desk.sessions();
         held.sort();
         let is_news = held != said || count.is_multiple_of(20);
-        let beat = Beat { incarnation: incarnation.clone(), held: is_news.then(|| held.clone()) };
+        let beat = Beat {
+            incarnation: incarnation.clone(),
+            held: is_news.then(|| held.clone()),
+        };
         said = held;
         if let Ok(body) = serde_json::to_vec(&beat) {
             let _ = harness.mesh.publish(subject.clone(), body.into()).await; // the next beat follows at once
@@ -133,24 +152,40 @@ pub(super) async fn watch(harness: &Harness) {
     }
 }
 
-fn note(peers: &mut HashMap<Incarnation, (Instant, Vec<SessionId>)>, me: &Incarnation, body: &[u8]) {
-    let Ok(beat) = serde_json::from_slice::<Beat>(body) else { return };
+fn note(
+    peers: &mut HashMap<Incarnation, (Instant, Vec<SessionId>)>,
+    me: &Incarnation,
+    body: &[u8],
+) {
+    let Ok(beat) = serde_json::from_slice::<Beat>(body) else {
+        return;
+    };
     if beat.incarnation == *me {
         return;
     }
-    let (heard, held) = peers.entry(beat.incarnation).or_insert_with(|| (Instant::now(), Vec::new()));
+    let (heard, held) = peers
+        .entry(beat.incarnation)
+        .or_insert_with(|| (Instant::now(), Vec::new()));
     *heard = Instant::now();
     if let Some(news) = beat.held {
         *held = news;
     }
 }
 
-async fn ring_for_silent(harness: &Harness, peers: &mut HashMap<Incarnation, (Instant, Vec<SessionId>)>) {
+async fn ring_for_silent(
+    harness: &Harness,
+    peers: &mut HashMap<Incarnation, (Instant, Vec<SessionId>)>,
+) {
     let patience: Duration = limits::BEAT_EVERY * (limits::BEATS_MISSED_MAX + 1);
-    let silent: Vec<Incarnation> =
-        peers.iter().filter(|(_, (heard, _))| heard.elapsed() > patience).map(|(peer, _)| peer.clone()).collect();
+    let silent: Vec<Incarnation> = peers
+        .iter()
+        .filter(|(_, (heard, _))| heard.elapsed() > patience)
+        .map(|(peer, _)| peer.clone())
+        .collect();
     for peer in silent {
-        let Some((_, held)) = peers.remove(&peer) else { continue };
+        let Some((_, held)) = peers.remove(&peer) else {
+            continue;
+        };
         if !held.is_empty() {
             tracing::info!(%peer, sessions = held.len(), "a harness fell silent; its sessions are looked at");
         }

@@ -5,7 +5,6 @@ use std::{sync::Arc, time::Duration};
 use teamster_mesh::{Mesh, bell::Bells};
 use teamster_protocol::limits;
 use teamster_telemetry::task;
-use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
@@ -25,14 +24,21 @@ pub(super) async fn run(mesh: Mesh, shared: Arc<Shared>, cancel: CancellationTok
     let registry = loop {
         match mesh.registry().await {
             Ok(registry) => break registry,
-            Err(error) => tracing::warn!(error = %teamster_telemetry::chain(&error), "the registry cannot be read yet"),
+            Err(error) => {
+                tracing::warn!(error = %teamster_telemetry::chain(&error), "the registry cannot be read yet");
+            }
         }
         tokio::select! {
             () = cancel.cancelled() => return,
             () = tokio::time::sleep(REOPEN) => {}
         }
     };
-    let harness = Harness { mesh, registry, shared, drain: cancel.clone() };
+    let harness = Harness {
+        mesh,
+        registry,
+        shared,
+        drain: cancel.clone(),
+    };
     let background = CancellationToken::new();
     start_background(&harness, &background);
     let runs = TaskTracker::new();
@@ -46,7 +52,10 @@ pub(super) async fn run(mesh: Mesh, shared: Arc<Shared>, cancel: CancellationTok
         }
     }
     runs.close();
-    if tokio::time::timeout(limits::DRAIN, runs.wait()).await.is_err() {
+    if tokio::time::timeout(limits::DRAIN, runs.wait())
+        .await
+        .is_err()
+    {
         tracing::warn!("some sessions did not come to a stop in time; their leases will lapse");
     }
     background.cancel();
@@ -65,34 +74,55 @@ fn start_background(harness: &Harness, cancel: &CancellationToken) {
         });
     };
     let h = harness.clone();
-    spawn("harness answers peers", Box::pin(async move { own::answer(&h).await }));
+    spawn(
+        "harness answers peers",
+        Box::pin(async move { own::answer(&h).await }),
+    );
     let h = harness.clone();
-    spawn("harness beats", Box::pin(async move { own::beat(&h).await }));
+    spawn(
+        "harness beats",
+        Box::pin(async move { own::beat(&h).await }),
+    );
     let h = harness.clone();
-    spawn("harness watches peers", Box::pin(async move { own::watch(&h).await }));
+    spawn(
+        "harness watches peers",
+        Box::pin(async move { own::watch(&h).await }),
+    );
     let h = harness.clone();
-    spawn("harness renews leases", Box::pin(async move { renew(&h).await }));
+    spawn(
+        "harness renews leases",
+        Box::pin(async move { renew(&h).await }),
+    );
     let h = harness.clone();
-    spawn("harness sweeps", Box::pin(async move {
-        sweep::at_start(&h).await;
-        sweep::keep(&h).await;
-    }));
+    spawn(
+        "harness sweeps",
+        Box::pin(async move {
+            sweep::at_start(&h).await;
+            sweep::keep(&h).await;
+        }),
+    );
     let (h, stop) = (harness.clone(), cancel.clone());
-    spawn("harness copies heads", Box::pin(async move { h.shared.heads.keep(&h.mesh, &stop).await }));
+    spawn(
+        "harness copies heads",
+        Box::pin(async move { h.shared.heads.keep(&h.mesh, &stop).await }),
+    );
 }
 
-async fn serve(harness: &Harness, runs: &TaskTracker, cancel: &CancellationToken) -> Result<(), teamster_mesh::Error> {
+async fn serve(
+    harness: &Harness,
+    runs: &TaskTracker,
+    cancel: &CancellationToken,
+) -> Result<(), teamster_mesh::Error> {
     let credit = harness.shared.config.sessions.max(1);
     let mut bells = Bells::open(&harness.mesh, credit).await?;
-    let (give_back, mut given_back) = mpsc::channel(credit);
+    let releaser = bells.releaser();
     loop {
         tokio::select! {
             () = cancel.cancelled() => return Ok(()),
-            Some(()) = given_back.recv() => bells.release(),
             ring = bells.next() => {
                 let Some(ring) = ring else { return Ok(()) };
                 tracing::trace!(session = %ring.session, seq = ring.seq, kick = ring.is_kick, "a doorbell");
-                admit(harness, runs, Held::new(ring, give_back.clone()));
+                admit(harness, runs, Held::new(ring, releaser.clone()));
             }
         }
     }
@@ -103,7 +133,7 @@ fn admit(harness: &Harness, runs: &TaskTracker, held: Held) {
     match harness.shared.desk.admit(held) {
         Admitted::New(entry) => {
             let harness = harness.clone();
-            runs.spawn(async move { run::run(harness, session, entry).await });
+            runs.spawn(Box::pin(run::run(harness, session, entry)));
         }
         Admitted::Noted(entry, count) if count.is_multiple_of(PROOF_AT) => {
             let harness = harness.clone();

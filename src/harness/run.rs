@@ -25,7 +25,7 @@ const STALE_MAX: u32 = 20;
 /// Owners' denials that they hold a session, before it is taken over although its head did not change.
 const DENIALS_MAX: u32 = 2;
 /// How long a damaged session rests before it is looked at again.
-const DAMAGED: Duration = Duration::from_secs(60);
+const DAMAGED: Duration = Duration::from_mins(1);
 /// How long a session rests that could not be read.
 const UNREADABLE: Duration = Duration::from_secs(2);
 
@@ -39,7 +39,15 @@ enum Next {
 
 /// Runs a session until nothing is left to do for it here.
 pub(super) async fn run(harness: Harness, session: SessionId, entry: Arc<Entry>) {
-    let mut run = Run { harness, session, entry, stale: 0, denials: 0, silent_since: None, turns: 0 };
+    let mut run = Run {
+        harness,
+        session,
+        entry,
+        stale: 0,
+        denials: 0,
+        silent_since: None,
+        turns: 0,
+    };
     let mut known = None;
     loop {
         if run.harness.drain.is_cancelled() {
@@ -109,7 +117,11 @@ impl Run {
 
     /// Whoever wrote the last commit may have died before it published what the commit wants published.
     async fn repeat_outbox(&self, state: &State) {
-        if state.head.as_ref().is_some_and(|head| head.owner != *self.harness.mesh.incarnation()) {
+        if state
+            .head
+            .as_ref()
+            .is_some_and(|head| head.owner != *self.harness.mesh.incarnation())
+        {
             work::publish_outbox(&self.harness, &self.session, &state.outbox).await;
         }
     }
@@ -129,7 +141,10 @@ impl Run {
 
     async fn work(&mut self, state: State, seeds: [Option<Queued>; 2]) -> Next {
         let turns = state.turns;
-        match Work::new(&self.harness, &self.entry, state, seeds).run().await {
+        match Work::new(&self.harness, &self.entry, state, seeds)
+            .run()
+            .await
+        {
             Ok(state) => {
                 self.harness.shared.heads.note(&state);
                 self.turns += state.turns.saturating_sub(turns);
@@ -154,7 +169,12 @@ impl Run {
     /// Lets other sessions have the slot: a fresh doorbell brings this one back.
     async fn yield_slot(&mut self, state: State) -> Next {
         self.harness.shared.cache.put(state);
-        own::kick(&self.harness.mesh, &self.session, &format!("yield-{}", uuid::Uuid::now_v7().simple())).await;
+        own::kick(
+            &self.harness.mesh,
+            &self.session,
+            &format!("yield-{}", uuid::Uuid::now_v7().simple()),
+        )
+        .await;
         let (rings, _) = self.harness.shared.desk.abandon(&self.session, &self.entry);
         for held in rings {
             held.ack().await;
@@ -164,19 +184,31 @@ impl Run {
 
     async fn close(&mut self, state: State) -> Next {
         let cursor = state.cursor;
-        let is_parked = state.head.as_ref().is_some_and(|head| head.phase == Phase::Parked);
+        let is_parked = state
+            .head
+            .as_ref()
+            .is_some_and(|head| head.phase == Phase::Parked);
         let is_done = |promise: &Cursor| {
             promise.ctl <= cursor.ctl && (promise.input <= cursor.input || is_parked)
         };
         // The state is kept before the run ends, so that the next doorbell finds it.
         self.harness.shared.cache.put(state);
-        let Some(rings) = self.harness.shared.desk.close(&self.session, &self.entry, is_done) else {
+        let Some(rings) = self
+            .harness
+            .shared
+            .desk
+            .close(&self.session, &self.entry, is_done)
+        else {
             return self.read_again().await;
         };
         for held in rings {
             held.ack().await;
             if held.ring.is_kick || held.ring.seq <= cursor.of(held.ring.lane) {
-                self.harness.mesh.lanes().remove(held.ring.lane, held.ring.seq).await;
+                self.harness
+                    .mesh
+                    .lanes()
+                    .remove(held.ring.lane, held.ring.seq)
+                    .await;
             }
         }
         Next::Over
@@ -194,18 +226,36 @@ impl Run {
     }
 
     async fn ask(&mut self, state: State, owner: Incarnation, seeds: [Option<Queued>; 2]) -> Next {
-        let bells: Vec<Bell> = self.entry.held().iter().filter(|held| !held.ring.is_kick).map(|held| held.bell()).collect();
+        let bells: Vec<Bell> = self
+            .entry
+            .held()
+            .iter()
+            .filter(|held| !held.ring.is_kick)
+            .map(|held| held.bell())
+            .collect();
         match own::ask(&self.harness.mesh, &owner, &self.session, bells).await {
             Word::Holds => self.leave_to_owner(&state).await,
             Word::Gone => self.work(state, seeds).await,
             Word::DoesNot => {
                 self.denials += 1;
-                if self.denials > DENIALS_MAX { self.work(state, seeds).await } else { self.pause(Duration::from_millis(5)).await }
+                if self.denials > DENIALS_MAX {
+                    self.work(state, seeds).await
+                } else {
+                    self.pause(Duration::from_millis(5)).await
+                }
             }
             Word::Silent => {
                 let since = *self.silent_since.get_or_insert_with(Instant::now);
-                let patience = if is_in_doubt(&state) { limits::ACK_WAIT } else { limits::OWN_SILENCE };
-                if since.elapsed() >= patience { self.work(state, seeds).await } else { self.pause(limits::BEAT_EVERY).await }
+                let patience = if is_in_doubt(&state) {
+                    limits::ACK_WAIT
+                } else {
+                    limits::OWN_SILENCE
+                };
+                if since.elapsed() >= patience {
+                    self.work(state, seeds).await
+                } else {
+                    self.pause(limits::BEAT_EVERY).await
+                }
             }
         }
     }
@@ -221,11 +271,15 @@ impl Run {
         let (rings, _) = self.harness.shared.desk.abandon(&self.session, &self.entry);
         for held in rings {
             if Some(held.bell()) == lease {
-                held.forget().await;
+                held.forget();
             } else {
                 held.ack().await;
                 if held.ring.is_kick {
-                    self.harness.mesh.lanes().remove(held.ring.lane, held.ring.seq).await;
+                    self.harness
+                        .mesh
+                        .lanes()
+                        .remove(held.ring.lane, held.ring.seq)
+                        .await;
                 }
             }
         }
@@ -247,15 +301,19 @@ impl Run {
 
 /// Whether a call runs that must not run twice.
 fn is_in_doubt(state: &State) -> bool {
-    state.turn.iter().flat_map(|turn| &turn.calls).any(|call| {
-        !call.is_repeatable && matches!(call.state, CallState::Started { .. })
-    })
+    state
+        .turn
+        .iter()
+        .flat_map(|turn| &turn.calls)
+        .any(|call| !call.is_repeatable && matches!(call.state, CallState::Started { .. }))
 }
 
 /// Proves the claim by a reading and acks the doorbells that came before it: a flood costs one reading.
 pub(super) async fn prove(harness: &Harness, session: &SessionId, entry: &Entry) {
     let waiting = entry.waiting();
-    let Ok(Some(tail)) = harness.mesh.log().tail(session).await else { return };
+    let Ok(Some(tail)) = harness.mesh.log().tail(session).await else {
+        return;
+    };
     let is_mine = teamster_protocol::Commit::decode(&tail.body).is_ok_and(|commit| {
         commit.head.phase == Phase::Active && commit.head.owner == *harness.mesh.incarnation()
     });

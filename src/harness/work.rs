@@ -1,9 +1,6 @@
 //! The machine's loop for a session that is claimed or about to be: next, barrier, act, again.
 
-use std::{
-    collections::BTreeSet,
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use bytes::Bytes;
 use teamster_core::turn::{
@@ -36,6 +33,12 @@ pub(super) enum GiveUp {
     Unavailable,
 }
 
+/// What the router says about the price of the turn's model.
+enum Asked {
+    NotYet,
+    Answered(Option<Price>),
+}
+
 /// The work on one session under one lease.
 pub(super) struct Work<'a> {
     pub(super) harness: &'a Harness,
@@ -49,12 +52,17 @@ pub(super) struct Work<'a> {
     /// Whether the lanes must be read although no doorbell may have told of what was seen in them.
     pub(super) drain_strictly: bool,
     drained_bytes: usize,
-    price: Option<Option<Price>>,
+    price: Asked,
 }
 
 impl<'a> Work<'a> {
     /// Work on a loaded session. `seeds` are the first unread inputs of the control lane and of the message lane.
-    pub(super) fn new(harness: &'a Harness, entry: &'a Entry, state: State, seeds: [Option<Queued>; 2]) -> Self {
+    pub(super) fn new(
+        harness: &'a Harness,
+        entry: &'a Entry,
+        state: State,
+        seeds: [Option<Queued>; 2],
+    ) -> Self {
         Self {
             harness,
             entry,
@@ -66,7 +74,7 @@ impl<'a> Work<'a> {
             has_looked: false,
             drain_strictly: false,
             drained_bytes: 0,
-            price: None,
+            price: Asked::NotYet,
         }
     }
 
@@ -110,10 +118,19 @@ impl<'a> Work<'a> {
 
     fn take_over(&mut self) {
         let state = self.draft.state();
-        let Some(head) = state.head.as_ref().filter(|head| head.phase == Phase::Active) else { return };
+        let Some(head) = state
+            .head
+            .as_ref()
+            .filter(|head| head.phase == Phase::Active)
+        else {
+            return;
+        };
         if let Some(turn) = &state.turn {
             tracing::info!(session = %self.session, turn = %turn.id, from = %head.owner, "a running turn is taken over");
-            let event = Event::TookOver { from: head.owner.clone(), attempt: turn.attempt + 1 };
+            let event = Event::TookOver {
+                from: head.owner.clone(),
+                attempt: turn.attempt + 1,
+            };
             self.draft.apply(vec![event], clock::now_ms());
         }
     }
@@ -136,7 +153,9 @@ impl<'a> Work<'a> {
         let price = self.price().await;
         let env = self.env(&bound, price.as_ref());
         let now_ms = env.now_ms;
-        let Some(events) = settle(self.draft.state(), action, &env) else { return false };
+        let Some(events) = settle(self.draft.state(), action, &env) else {
+            return false;
+        };
         self.draft.apply(events, now_ms);
         if *action == Action::Assemble {
             self.has_looked = false;
@@ -145,18 +164,25 @@ impl<'a> Work<'a> {
     }
 
     fn env<'e>(&'e self, bound: &'e BTreeSet<Point>, price: Option<&'e Price>) -> Env<'e> {
-        Env { bound, price, settings: &self.harness.shared.settings, now_ms: clock::now_ms() }
+        Env {
+            bound,
+            price,
+            settings: &self.harness.shared.settings,
+            now_ms: clock::now_ms(),
+        }
     }
 
     /// The price of the turn's model, asked for only where a bound on money needs it.
     async fn price(&mut self) -> Option<Price> {
         let options = &self.draft.state().options;
         options.budget.cost?;
-        if self.price.is_none() {
-            let model = options.model.clone().unwrap_or_default();
-            self.price = Some(act::generate::price(self.harness, &model).await);
+        if let Asked::Answered(price) = &self.price {
+            return price.clone();
         }
-        self.price.clone().flatten()
+        let model = options.model.clone().unwrap_or_default();
+        let price = act::generate::price(self.harness, &model).await;
+        self.price = Asked::Answered(price.clone());
+        price
     }
 
     /// Reads what has come in. Control inputs first; user messages where they may join. With `strictly` the lanes are read
@@ -164,7 +190,11 @@ impl<'a> Work<'a> {
     pub(super) async fn drain(&mut self, strictly: bool) -> Result<(), GiveUp> {
         for lane in [Lane::Ctl, Lane::In] {
             while let Some(queued) = self.unread(lane, strictly).await? {
-                let incoming = Incoming { lane, seq: queued.seq, input: read_input(&queued) };
+                let incoming = Incoming {
+                    lane,
+                    seq: queued.seq,
+                    input: read_input(&queued),
+                };
                 self.drained_bytes += queued.body.len();
                 self.draft.take(&Outcome::Input(incoming), clock::now_ms());
             }
@@ -175,7 +205,9 @@ impl<'a> Work<'a> {
     async fn unread(&mut self, lane: Lane, strictly: bool) -> Result<Option<Queued>, GiveUp> {
         let state = self.draft.state();
         let cursor = state.cursor.of(lane);
-        if lane == Lane::In && (!state.takes_messages() || self.drained_bytes > limits::DRAIN_BYTES_MAX) {
+        if lane == Lane::In
+            && (!state.takes_messages() || self.drained_bytes > limits::DRAIN_BYTES_MAX)
+        {
             return Ok(None);
         }
         let seed = match lane {
@@ -200,28 +232,45 @@ impl<'a> Work<'a> {
     pub(super) async fn commit(&mut self) -> Result<(), GiveUp> {
         let waiting = self.entry.waiting();
         let me = self.harness.mesh.incarnation();
-        let sealed = self.draft.seal(me, self.entry.lease, clock::now_ms()).map_err(|error| {
-            tracing::error!(session = %self.session, %error, "a commit cannot be encoded");
-            GiveUp::Unavailable
-        })?;
+        let sealed = self
+            .draft
+            .seal(me, self.entry.lease, clock::now_ms())
+            .map_err(|error| {
+                tracing::error!(session = %self.session, %error, "a commit cannot be encoded");
+                GiveUp::Unavailable
+            })?;
         if sealed.bytes.len() > limits::COMMIT_BYTES_MAX {
             tracing::error!(session = %self.session, bytes = sealed.bytes.len(), "a commit is larger than its bound");
             return Err(GiveUp::Unavailable);
         }
         let expected = self.draft.state().seq;
         let body = Bytes::from(sealed.bytes.clone());
-        let seq = match self.harness.mesh.log().commit(&self.session, body, expected).await {
+        let seq = match self
+            .harness
+            .mesh
+            .log()
+            .commit(&self.session, body, expected)
+            .await
+        {
             Ok(seq) => seq,
             Err(error) => return Err(self.refused(&error)),
         };
-        let draft = std::mem::replace(&mut self.draft, Draft::new(State::new(self.session.clone())));
+        let draft = std::mem::replace(
+            &mut self.draft,
+            Draft::new(State::new(self.session.clone())),
+        );
         let commit = sealed.commit.clone();
         self.draft = Draft::new(draft.stored(sealed, seq));
         self.has_claim = true;
         self.proof = Some(Instant::now());
         self.drained_bytes = 0;
         tracing::debug!(session = %self.session, n = commit.n, seq, events = commit.events.len(), "committed");
-        self.follow_up(&Sealed { commit, bytes: Vec::new(), hash: self.draft.state().hash }).await;
+        self.follow_up(&Sealed {
+            commit,
+            bytes: Vec::new(),
+            hash: self.draft.state().hash,
+        })
+        .await;
         run::ack_proven(self.entry, waiting).await;
         Ok(())
     }
@@ -253,7 +302,9 @@ impl<'a> Work<'a> {
             }
         }
         for event in &sealed.commit.events {
-            if let Event::GenerationFinished { request, .. } | Event::GenerationInterrupted { request, .. } = event {
+            if let Event::GenerationFinished { request, .. }
+            | Event::GenerationInterrupted { request, .. } = event
+            {
                 mesh.generations().remove(request).await;
             }
         }
@@ -265,7 +316,10 @@ impl<'a> Work<'a> {
     /// Proves the claim again when the last proof is old. It is no guarantee (the log is), but it keeps an owner that slept
     /// from beginning something new.
     pub(super) async fn guard(&mut self) -> Result<(), GiveUp> {
-        if self.proof.is_some_and(|proof| proof.elapsed() < limits::ACK_WAIT / 2) {
+        if self
+            .proof
+            .is_some_and(|proof| proof.elapsed() < limits::ACK_WAIT / 2)
+        {
             return Ok(());
         }
         let state = self.draft.state();
@@ -288,10 +342,18 @@ impl<'a> Work<'a> {
     /// Whether a stop for the running turn lies in the control lane.
     pub(super) async fn has_stop(&self) -> bool {
         let state = self.draft.state();
-        let Some(turn) = state.turn.as_ref().map(|turn| &turn.id) else { return false };
+        let Some(turn) = state.turn.as_ref().map(|turn| &turn.id) else {
+            return false;
+        };
         let mut after = state.cursor.ctl;
         for _ in 0..limits::QUEUE_PER_SESSION_MAX {
-            match self.harness.mesh.lanes().next(&self.session, Lane::Ctl, after).await {
+            match self
+                .harness
+                .mesh
+                .lanes()
+                .next(&self.session, Lane::Ctl, after)
+                .await
+            {
                 Ok(Some(queued)) => {
                     if let Input::Control(Control::Stop(stop)) = read_input(&queued)
                         && stop.turn.as_ref().is_none_or(|wanted| wanted == turn)
@@ -313,9 +375,17 @@ pub(super) async fn publish_outbox(harness: &Harness, session: &SessionId, outbo
     for item in outbox {
         let done = match item {
             Outbox::Timer { approval, at_ms } => {
-                let id = teamster_protocol::MessageId::of_input(session, "timer", approval.as_str());
-                match serde_json::to_vec(&Timer { id, approval: approval.clone() }) {
-                    Ok(body) => lanes.set_timer(session, approval, *at_ms, body.into()).await,
+                let id =
+                    teamster_protocol::MessageId::of_input(session, "timer", approval.as_str());
+                match serde_json::to_vec(&Timer {
+                    id,
+                    approval: approval.clone(),
+                }) {
+                    Ok(body) => {
+                        lanes
+                            .set_timer(session, approval, *at_ms, body.into())
+                            .await
+                    }
                     Err(_) => continue,
                 }
             }
@@ -329,7 +399,11 @@ pub(super) async fn publish_outbox(harness: &Harness, session: &SessionId, outbo
 }
 
 fn bound(catalog: &Catalog) -> BTreeSet<Point> {
-    catalog.hooks.iter().map(|(binding, _)| binding.point).collect()
+    catalog
+        .hooks
+        .iter()
+        .map(|(binding, _)| binding.point)
+        .collect()
 }
 
 /// Reads a lane's message as what its subject says. What cannot be read is consumed with the reason, so that it holds
@@ -337,11 +411,17 @@ fn bound(catalog: &Catalog) -> BTreeSet<Point> {
 fn read_input(queued: &Queued) -> Input {
     let read = match queued.kind {
         Some(kind) => Control::decode(kind, &queued.body).map(Input::Control),
-        None => serde_json::from_slice::<Send>(&queued.body).map(|send| Input::Message(Box::new(send))),
+        None => {
+            serde_json::from_slice::<Send>(&queued.body).map(|send| Input::Message(Box::new(send)))
+        }
     };
     match read {
         Ok(Input::Message(send)) if send.text.len() > limits::MESSAGE_BYTES_MAX => {
-            Input::Malformed(format!("the message has {} bytes, more than {}", send.text.len(), limits::MESSAGE_BYTES_MAX))
+            Input::Malformed(format!(
+                "the message has {} bytes, more than {}",
+                send.text.len(),
+                limits::MESSAGE_BYTES_MAX
+            ))
         }
         Ok(input) => input,
         Err(error) => Input::Malformed(teamster_protocol::text::cut(&error.to_string(), 512)),

@@ -14,7 +14,7 @@ use teamster_protocol::{
 };
 use tokio::time::Instant;
 
-use super::hook::{Heard, hear, request};
+use super::hook::{Deaf, hear, request};
 use crate::harness::{clock, work::Work};
 
 /// Decides one call.
@@ -23,14 +23,26 @@ pub(super) async fn decide(work: &Work<'_>, id: &CallId) -> Option<Outcome> {
     let call = state.call(id)?;
     let catalog = work.catalog();
     let allowed = Allowed::compile(state.options.functions.as_ref());
-    let offered: Vec<&Contract> =
-        catalog.functions.values().map(|(contract, _)| contract).filter(|contract| allowed.offers(contract)).collect();
+    let offered: Vec<&Contract> = catalog
+        .functions
+        .values()
+        .map(|(contract, _)| contract)
+        .filter(|contract| allowed.offers(contract))
+        .collect();
     let mut notes = Vec::new();
     let decided = match admit(&call.meant, &allowed, &offered) {
         Ok(contract) => judge(work, call, contract, &mut notes).await,
-        Err(refusal) => Decided::Refuse { outcome: refusal.outcome, text: refusal.text, judgement: None },
+        Err(refusal) => Decided::Refuse {
+            outcome: refusal.outcome,
+            text: refusal.text,
+            judgement: None,
+        },
     };
-    Some(Outcome::Decided { call: id.clone(), decided, notes })
+    Some(Outcome::Decided {
+        call: id.clone(),
+        decided,
+        notes,
+    })
 }
 
 /// Which hooks are still to be heard.
@@ -39,7 +51,12 @@ struct Chain<'a> {
     judge: Vec<&'a Binding>,
 }
 
-async fn judge(work: &Work<'_>, call: &Call, contract: &Contract, notes: &mut Vec<HookNote>) -> Decided {
+async fn judge(
+    work: &Work<'_>,
+    call: &Call,
+    contract: &Contract,
+    notes: &mut Vec<HookNote>,
+) -> Decided {
     let catalog = work.catalog();
     let bound: Vec<&Binding> = catalog
         .hooks_at(Point::PreTrigger)
@@ -59,7 +76,9 @@ async fn judge(work: &Work<'_>, call: &Call, contract: &Contract, notes: &mut Ve
         Ok(chain) => chain,
         Err(missing) => return unavailable(&format!("the hook {missing} is bound no more")),
     };
-    let Ok(meant) = &call.meant else { return unavailable("the call has no meaning") };
+    let Ok(meant) = &call.meant else {
+        return unavailable("the call has no meaning");
+    };
     let ends = Instant::now() + limits::HOOK_CHAIN;
     let mut told = request(work, Point::PreTrigger);
     let mut asked = hook::Call {
@@ -72,33 +91,52 @@ async fn judge(work: &Work<'_>, call: &Call, contract: &Contract, notes: &mut Ve
     for binding in chain.shape {
         told.call = Some(asked.clone());
         match hear(work, binding, &told, ends).await {
-            Heard::Verdict(Verdict::Continue { mutations, annotation, .. }) => {
+            Ok(Verdict::Continue {
+                mutations,
+                annotation,
+                ..
+            }) => {
                 push_note(notes, binding, annotation);
                 if let Some(arguments) = mutations.arguments {
                     asked.arguments = arguments;
                 }
             }
-            Heard::Verdict(Verdict::Deny { reason, judgement }) => return denied(&reason, judgement),
-            Heard::Verdict(Verdict::Hold { .. }) => return unavailable("a shaping hook held the call"),
-            Heard::Closed(why) => return unavailable(&why),
-            Heard::Open(why) => push_note(notes, binding, Some(why)),
+            Ok(Verdict::Deny { reason, judgement }) => {
+                return denied(&reason, judgement);
+            }
+            Ok(Verdict::Hold { .. }) => {
+                return unavailable("a shaping hook held the call");
+            }
+            Err(Deaf::Closed(why)) => return unavailable(&why),
+            Err(Deaf::Open(why)) => push_note(notes, binding, Some(why)),
         }
     }
     told.call = Some(asked.clone());
     let mut judgement = None;
     for (index, binding) in chain.judge.iter().enumerate() {
         match hear(work, binding, &told, ends).await {
-            Heard::Verdict(Verdict::Continue { annotation, judgement: why, .. }) => {
+            Ok(Verdict::Continue {
+                annotation,
+                judgement: why,
+                ..
+            }) => {
                 push_note(notes, binding, annotation);
                 judgement = stricter(judgement, why);
             }
-            Heard::Verdict(Verdict::Deny { reason, judgement }) => return denied(&reason, judgement),
-            Heard::Verdict(Verdict::Hold { judgement }) => {
-                let rest = chain.judge.iter().skip(index + 1).map(|later| later.function.clone()).collect();
+            Ok(Verdict::Deny { reason, judgement }) => {
+                return denied(&reason, judgement);
+            }
+            Ok(Verdict::Hold { judgement }) => {
+                let rest = chain
+                    .judge
+                    .iter()
+                    .skip(index + 1)
+                    .map(|later| later.function.clone())
+                    .collect();
                 return hold(work, asked, judgement, &binding.function, rest);
             }
-            Heard::Closed(why) => return unavailable(&why),
-            Heard::Open(why) => push_note(notes, binding, Some(why)),
+            Err(Deaf::Closed(why)) => return unavailable(&why),
+            Err(Deaf::Open(why)) => push_note(notes, binding, Some(why)),
         }
     }
     let is_changed = asked.arguments != meant.arguments;
@@ -113,20 +151,37 @@ async fn judge(work: &Work<'_>, call: &Call, contract: &Contract, notes: &mut Ve
 
 /// A fresh call meets all hooks; a released one only the judges after the one that held it; an edited one all judges.
 fn chain<'a>(call: &Call, bound: &[&'a Binding]) -> Result<Chain<'a>, FunctionId> {
-    let of = |stage: Stage| bound.iter().copied().filter(move |binding| binding.stage == stage).collect::<Vec<_>>();
+    let of = |stage: Stage| {
+        bound
+            .iter()
+            .copied()
+            .filter(move |binding| binding.stage == stage)
+            .collect::<Vec<_>>()
+    };
     match &call.state {
         CallState::Released { rest: Some(rest) } => {
-            let judge = rest
-                .iter()
-                .map(|id| {
-                    let found = bound.iter().copied().find(|binding| binding.stage == Stage::Judge && binding.function == *id);
-                    found.ok_or_else(|| id.clone())
-                })
-                .collect::<Result<Vec<_>, _>>()?;
-            Ok(Chain { shape: Vec::new(), judge })
+            let judge =
+                rest.iter()
+                    .map(|id| {
+                        let found = bound.iter().copied().find(|binding| {
+                            binding.stage == Stage::Judge && binding.function == *id
+                        });
+                        found.ok_or_else(|| id.clone())
+                    })
+                    .collect::<Result<Vec<_>, _>>()?;
+            Ok(Chain {
+                shape: Vec::new(),
+                judge,
+            })
         }
-        CallState::Released { rest: None } => Ok(Chain { shape: Vec::new(), judge: of(Stage::Judge) }),
-        _ => Ok(Chain { shape: of(Stage::Shape), judge: of(Stage::Judge) }),
+        CallState::Released { rest: None } => Ok(Chain {
+            shape: Vec::new(),
+            judge: of(Stage::Judge),
+        }),
+        _ => Ok(Chain {
+            shape: of(Stage::Shape),
+            judge: of(Stage::Judge),
+        }),
     }
 }
 
@@ -134,7 +189,8 @@ fn chain<'a>(call: &Call, bound: &[&'a Binding]) -> Result<Chain<'a>, FunctionId
 pub(super) fn concerns(binding: &Binding, id: &FunctionId) -> bool {
     binding.functions.is_empty()
         || binding.functions.iter().any(|glob| {
-            globset::Glob::new(glob).map_or(true, |glob| glob.compile_matcher().is_match(id.as_str()))
+            globset::Glob::new(glob)
+                .map_or(true, |glob| glob.compile_matcher().is_match(id.as_str()))
         })
 }
 
@@ -145,12 +201,24 @@ fn hold(
     holder: &FunctionId,
     rest: Vec<FunctionId>,
 ) -> Decided {
-    judgement.ask_ttl_ms.get_or_insert(work.harness.shared.settings.approval_ttl_ms);
-    Decided::Hold { function: asked.function, arguments: asked.arguments, judgement, holder: holder.clone(), rest }
+    judgement
+        .ask_ttl_ms
+        .get_or_insert(work.harness.shared.settings.approval_ttl_ms);
+    Decided::Hold {
+        function: asked.function,
+        arguments: asked.arguments,
+        judgement,
+        holder: holder.clone(),
+        rest,
+    }
 }
 
 fn denied(reason: &str, judgement: Option<Judgement>) -> Decided {
-    Decided::Refuse { outcome: ResultKind::DeniedByPolicy, text: reason.to_owned(), judgement }
+    Decided::Refuse {
+        outcome: ResultKind::DeniedByPolicy,
+        text: reason.to_owned(),
+        judgement,
+    }
 }
 
 fn unavailable(why: &str) -> Decided {
@@ -163,14 +231,22 @@ fn unavailable(why: &str) -> Decided {
 
 fn stricter(one: Option<Judgement>, other: Option<Judgement>) -> Option<Judgement> {
     match (one, other) {
-        (Some(one), Some(other)) => Some(if other.effect > one.effect { other } else { one }),
+        (Some(one), Some(other)) => Some(if other.effect > one.effect {
+            other
+        } else {
+            one
+        }),
         (one, other) => one.or(other),
     }
 }
 
 fn push_note(notes: &mut Vec<HookNote>, binding: &Binding, annotation: Option<String>) {
     if annotation.is_some() {
-        notes.push(HookNote { function: Some(binding.function.clone()), annotation, ..HookNote::default() });
+        notes.push(HookNote {
+            function: Some(binding.function.clone()),
+            annotation,
+            ..HookNote::default()
+        });
     }
 }
 

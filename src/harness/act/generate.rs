@@ -12,7 +12,8 @@ use teamster_mesh::{connection::Call, registry::Catalog};
 use teamster_protocol::{
     Fault, FunctionId, RequestId,
     function::router::{
-        AbortRequest, ChatRequest, Completion, CompletionError, ErrorKind, Model, ModelsGetRequest, Price, RunQuery, Tool,
+        AbortRequest, ChatRequest, Completion, CompletionError, ErrorKind, Model, ModelsGetRequest,
+        Price, RunQuery, Tool,
     },
     limits,
     message::StopReason,
@@ -43,10 +44,21 @@ const PROBE: Duration = Duration::from_millis(300);
 const TRIES_MAX: u32 = 4;
 
 /// Makes the announced request.
-pub(super) async fn generate(work: &mut Work<'_>, request: &RequestId) -> Result<Vec<Outcome>, GiveUp> {
-    let chat = ChatRequest { is_first: true, ..chat_request(work, request) };
+pub(super) async fn generate(
+    work: &mut Work<'_>,
+    request: &RequestId,
+) -> Result<Vec<Outcome>, GiveUp> {
+    let chat = ChatRequest {
+        is_first: true,
+        ..chat_request(work, request)
+    };
     let Ok(body) = serde_json::to_vec(&chat) else {
-        return Ok(vec![failed(work, request, ErrorKind::Rejected, "the request cannot be encoded")]);
+        return Ok(vec![failed(
+            work,
+            request,
+            ErrorKind::Rejected,
+            "the request cannot be encoded",
+        )]);
     };
     let answer = chat_with_patience(work.harness, body.into());
     let mut answer = std::pin::pin!(answer);
@@ -62,7 +74,10 @@ pub(super) async fn generate(work: &mut Work<'_>, request: &RequestId) -> Result
             let partial = tokio::time::timeout(ABORT_GRACE, answer).await;
             work.drain_strictly = true;
             Ok(match partial {
-                Ok(Ok(completion)) => vec![Outcome::Generated { request: request.clone(), completion }],
+                Ok(Ok(completion)) => vec![Outcome::Generated {
+                    request: request.clone(),
+                    completion,
+                }],
                 Ok(Err(_)) | Err(_) => Vec::new(),
             })
         }
@@ -73,18 +88,32 @@ pub(super) async fn generate(work: &mut Work<'_>, request: &RequestId) -> Result
 pub(super) async fn recover(work: &Work<'_>, request: &RequestId) -> Outcome {
     let mesh = &work.harness.mesh;
     if let Ok(Some(completion)) = mesh.generations().get(request).await {
-        return Outcome::Generated { request: request.clone(), completion };
+        return Outcome::Generated {
+            request: request.clone(),
+            completion,
+        };
     }
     let query = serde_json::to_vec(&RunQuery::Join).unwrap_or_default();
-    let probe = mesh.request(subject::generation_run(request), query.into(), PROBE).await;
+    let probe = mesh
+        .request(subject::generation_run(request), query.into(), PROBE)
+        .await;
     if matches!(probe, Err(teamster_mesh::Error::NoResponders { .. })) {
         return Outcome::Lost(request.clone());
     }
     // Somebody runs it: the same request again joins it, or is answered from what was kept.
     let chat = chat_request(work, request);
-    let Ok(body) = serde_json::to_vec(&chat) else { return Outcome::Lost(request.clone()) };
-    match mesh.call(chat_call(body.into())).await.map(|bytes| serde_json::from_slice::<Completion>(&bytes)) {
-        Ok(Ok(completion)) => Outcome::Generated { request: request.clone(), completion },
+    let Ok(body) = serde_json::to_vec(&chat) else {
+        return Outcome::Lost(request.clone());
+    };
+    match mesh
+        .call(chat_call(body.into()))
+        .await
+        .map(|bytes| serde_json::from_slice::<Completion>(&bytes))
+    {
+        Ok(Ok(completion)) => Outcome::Generated {
+            request: request.clone(),
+            completion,
+        },
         Ok(Err(_)) | Err(_) => Outcome::Lost(request.clone()),
     }
 }
@@ -92,8 +121,14 @@ pub(super) async fn recover(work: &Work<'_>, request: &RequestId) -> Outcome {
 /// The price of a model, if the router knows one.
 pub(in crate::harness) async fn price(harness: &Harness, model: &str) -> Option<Price> {
     let function = FunctionId::parse("router::models::get").ok()?;
-    let body = serde_json::to_vec(&ModelsGetRequest { model: model.to_owned() }).ok()?;
-    let call = Call { timeout: limits::BROKER_REQUEST, ..Call::new(function, body) };
+    let body = serde_json::to_vec(&ModelsGetRequest {
+        model: model.to_owned(),
+    })
+    .ok()?;
+    let call = Call {
+        timeout: limits::BROKER_REQUEST,
+        ..Call::new(function, body)
+    };
     let reply = harness.mesh.call(call).await.ok()?;
     serde_json::from_slice::<Model>(&reply).ok()?.price
 }
@@ -101,7 +136,10 @@ pub(in crate::harness) async fn price(harness: &Harness, model: &str) -> Option<
 fn chat_call(body: bytes::Bytes) -> Call {
     let timeout = limits::GENERATION_MAX;
     match FunctionId::parse("router::chat") {
-        Ok(function) => Call { timeout, ..Call::new(function, body) },
+        Ok(function) => Call {
+            timeout,
+            ..Call::new(function, body)
+        },
         Err(error) => unreachable!("a constant: {error}"),
     }
 }
@@ -115,7 +153,9 @@ async fn chat_with_patience(harness: &Harness, body: bytes::Bytes) -> Result<Com
                 return serde_json::from_slice(&reply)
                     .map_err(|error| Fault::internal("router.bad_reply", error));
             }
-            Err(fault) if fault.code == "mesh.no_responders" && begun.elapsed() < ROUTER_ABSENCE => {
+            Err(fault)
+                if fault.code == "mesh.no_responders" && begun.elapsed() < ROUTER_ABSENCE =>
+            {
                 tokio::time::sleep(ROUTER_PAUSE).await;
             }
             Err(fault) => return Err(fault),
@@ -124,15 +164,29 @@ async fn chat_with_patience(harness: &Harness, body: bytes::Bytes) -> Result<Com
 }
 
 fn outcome(work: &Work<'_>, request: &RequestId, answer: Result<Completion, Fault>) -> Outcome {
-    let tries = work.draft.state().turn.as_ref().and_then(|turn| turn.generation.as_ref()).map_or(0, |open| open.attempt);
+    let tries = work
+        .draft
+        .state()
+        .turn
+        .as_ref()
+        .and_then(|turn| turn.generation.as_ref())
+        .map_or(0, |open| open.attempt);
     match answer {
-        Ok(completion) => Outcome::Generated { request: request.clone(), completion },
+        Ok(completion) => Outcome::Generated {
+            request: request.clone(),
+            completion,
+        },
         Err(fault) if matches!(fault.code.as_str(), "mesh.callee_lost" | "mesh.timeout") => {
             tracing::warn!(session = %work.session, %request, "the router was lost in mid-generation");
             if tries < TRIES_MAX {
                 Outcome::Lost(request.clone())
             } else {
-                failed(work, request, ErrorKind::Transient, "the router was lost again and again")
+                failed(
+                    work,
+                    request,
+                    ErrorKind::Transient,
+                    "the router was lost again and again",
+                )
             }
         }
         Err(fault) if fault.code == "mesh.no_responders" => failed(
@@ -152,7 +206,11 @@ fn failed(work: &Work<'_>, request: &RequestId, kind: ErrorKind, message: &str) 
         completion: Completion {
             parts: Vec::new(),
             stop: StopReason::Error,
-            error: Some(CompletionError { kind, message: message.to_owned(), hint: None }),
+            error: Some(CompletionError {
+                kind,
+                message: message.to_owned(),
+                hint: None,
+            }),
             usage: Usage::default(),
             cost: None,
             model,
@@ -162,9 +220,18 @@ fn failed(work: &Work<'_>, request: &RequestId, kind: ErrorKind, message: &str) 
 }
 
 async fn abort(harness: &Harness, request: &RequestId) {
-    let Ok(function) = FunctionId::parse("router::abort") else { return };
-    let Ok(body) = serde_json::to_vec(&AbortRequest { request_id: request.clone() }) else { return };
-    let call = Call { timeout: ABORT_GRACE, ..Call::new(function, body) };
+    let Ok(function) = FunctionId::parse("router::abort") else {
+        return;
+    };
+    let Ok(body) = serde_json::to_vec(&AbortRequest {
+        request_id: request.clone(),
+    }) else {
+        return;
+    };
+    let call = Call {
+        timeout: ABORT_GRACE,
+        ..Call::new(function, body)
+    };
     if let Err(fault) = harness.mesh.call(call).await {
         tracing::warn!(%request, %fault, "a stopped generation could not be ended");
     }
@@ -173,31 +240,52 @@ async fn abort(harness: &Harness, request: &RequestId) {
 fn chat_request(work: &Work<'_>, request: &RequestId) -> ChatRequest {
     let state = work.draft.state();
     let settings = &work.harness.shared.settings;
-    let messages = history::window(&state.transcript, settings.history_bytes).unwrap_or_default().to_vec();
+    let messages = history::window(&state.transcript, settings.history_bytes)
+        .unwrap_or_default()
+        .to_vec();
     ChatRequest {
         request_id: request.clone(),
         session_id: Some(work.session.clone()),
-        model: state.options.model.clone().unwrap_or_else(|| settings.model.clone()),
+        model: state
+            .options
+            .model
+            .clone()
+            .unwrap_or_else(|| settings.model.clone()),
         system_prompt: Some(system_prompt(state)),
         messages,
         tools: tools(state, &work.catalog()),
-        max_output_tokens: Some(state.options.max_output_tokens.unwrap_or(settings.output_tokens)),
+        max_output_tokens: Some(
+            state
+                .options
+                .max_output_tokens
+                .unwrap_or(settings.output_tokens),
+        ),
         is_first: false,
     }
 }
 
 /// The system prompt of the coming generation: what the hooks made, else what the turn asks for, else the built-in one.
 pub(super) fn system_prompt(state: &State) -> String {
-    let made = state.turn.as_ref().and_then(|turn| turn.system_prompt.clone());
-    made.or_else(|| state.options.system_prompt.clone()).unwrap_or_else(|| PROMPT.to_owned())
+    let made = state
+        .turn
+        .as_ref()
+        .and_then(|turn| turn.system_prompt.clone());
+    made.or_else(|| state.options.system_prompt.clone())
+        .unwrap_or_else(|| PROMPT.to_owned())
 }
 
 /// What is offered to the model.
 fn tools(state: &State, catalog: &Catalog) -> Vec<Tool> {
-    let Some(policy) = &state.options.functions else { return Vec::new() };
+    let Some(policy) = &state.options.functions else {
+        return Vec::new();
+    };
     let allowed = Allowed::compile(Some(policy));
     if policy.expose == Exposure::AgentTrigger {
-        return if policy.allow.is_empty() { Vec::new() } else { vec![agent_trigger()] };
+        return if policy.allow.is_empty() {
+            Vec::new()
+        } else {
+            vec![agent_trigger()]
+        };
     }
     catalog
         .functions

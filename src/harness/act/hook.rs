@@ -1,6 +1,6 @@
 //! Runs the hooks of a point, one after another, each with its deadline and all within one.
 
-use teamster_core::turn::{HookNote, Outcome};
+use teamster_core::turn::{HookNote, Outcome, state::Turn};
 use teamster_mesh::connection::Call;
 use teamster_protocol::{
     hook::{Binding, Generate, Mutations, OnError, Point, Request, Verdict},
@@ -12,9 +12,7 @@ use super::generate;
 use crate::harness::work::Work;
 
 /// What a hook that could not be heard means.
-pub(super) enum Heard {
-    /// It answered.
-    Verdict(Verdict),
+pub(super) enum Deaf {
     /// It failed, and that is a denial: the reason names it.
     Closed(String),
     /// It failed, and that is nothing.
@@ -28,9 +26,16 @@ pub(super) async fn run_point(work: &Work<'_>, point: Point) -> Outcome {
     let mut request = request(work, point);
     let mut notes = Vec::new();
     for binding in catalog.hooks_at(point).take(limits::HOOKS_PER_POINT_MAX) {
-        let mut note = HookNote { function: Some(binding.function.clone()), ..HookNote::default() };
+        let mut note = HookNote {
+            function: Some(binding.function.clone()),
+            ..HookNote::default()
+        };
         match hear(work, binding, &request, ends).await {
-            Heard::Verdict(Verdict::Continue { mutations, annotation, .. }) => {
+            Ok(Verdict::Continue {
+                mutations,
+                annotation,
+                ..
+            }) => {
                 note.annotation = annotation;
                 if let Some(generate) = &mut request.generate
                     && let Some(prompt) = &mutations.system_prompt
@@ -40,9 +45,13 @@ pub(super) async fn run_point(work: &Work<'_>, point: Point) -> Outcome {
                 note.system_prompt = mutations.system_prompt;
                 note.append = mutations.append;
             }
-            Heard::Verdict(Verdict::Deny { reason, .. }) | Heard::Closed(reason) => note.denied = Some(reason),
-            Heard::Verdict(Verdict::Hold { .. }) => note.annotation = Some("a hold means nothing here".to_owned()),
-            Heard::Open(why) => note.annotation = Some(why),
+            Ok(Verdict::Deny { reason, .. }) | Err(Deaf::Closed(reason)) => {
+                note.denied = Some(reason);
+            }
+            Ok(Verdict::Hold { .. }) => {
+                note.annotation = Some("a hold means nothing here".to_owned());
+            }
+            Err(Deaf::Open(why)) => note.annotation = Some(why),
         }
         let is_denied = note.denied.is_some();
         if is_denied && point == Point::PostGenerate {
@@ -63,7 +72,9 @@ pub(super) fn request(work: &Work<'_>, point: Point) -> Request {
         model: state.options.model.clone().unwrap_or_default(),
         system_prompt: generate::system_prompt(state),
     });
-    let generated = (point == Point::PostGenerate).then(|| state.transcript.last().cloned()).flatten();
+    let generated = (point == Point::PostGenerate)
+        .then(|| state.transcript.last().cloned())
+        .flatten();
     Request {
         point,
         session: work.session.clone(),
@@ -71,8 +82,11 @@ pub(super) fn request(work: &Work<'_>, point: Point) -> Request {
             Some(turn) => turn.id.clone(),
             None => teamster_protocol::TurnId::of(&work.session, state.drafting(), 0),
         },
-        step: state.turn.as_ref().map_or(0, |turn| turn.step()),
-        workspace: state.origin.as_ref().and_then(|origin| origin.workspace.clone()),
+        step: state.turn.as_ref().map_or(0, Turn::step),
+        workspace: state
+            .origin
+            .as_ref()
+            .and_then(|origin| origin.workspace.clone()),
         generate,
         generated,
         call: None,
@@ -81,7 +95,12 @@ pub(super) fn request(work: &Work<'_>, point: Point) -> Request {
 }
 
 /// Asks one hook. Time-out, absence, an unreadable answer and a change that the point does not allow are all failures.
-pub(super) async fn hear(work: &Work<'_>, binding: &Binding, request: &Request, ends: Instant) -> Heard {
+pub(super) async fn hear(
+    work: &Work<'_>,
+    binding: &Binding,
+    request: &Request,
+    ends: Instant,
+) -> Result<Verdict, Deaf> {
     let left = ends.saturating_duration_since(Instant::now());
     let timeout = binding.timeout().min(left);
     let answer = match serde_json::to_vec(request) {
@@ -94,20 +113,23 @@ pub(super) async fn hear(work: &Work<'_>, binding: &Binding, request: &Request, 
             match tokio::time::timeout(timeout, work.harness.mesh.call(call)).await {
                 Ok(Ok(body)) => read(&body, binding),
                 Ok(Err(fault)) => Err(fault.to_string()),
-                Err(_) => Err(format!("it did not answer within {} ms", timeout.as_millis())),
+                Err(_) => Err(format!(
+                    "it did not answer within {} ms",
+                    timeout.as_millis()
+                )),
             }
         }
         Ok(_) => Err("the hooks of this point took too long".to_owned()),
         Err(error) => Err(error.to_string()),
     };
     match answer {
-        Ok(verdict) => Heard::Verdict(verdict),
+        Ok(verdict) => Ok(verdict),
         Err(why) => {
             tracing::warn!(session = %work.session, hook = %binding.function, %why, "a hook failed");
             let text = format!("the hook {} failed: {why}", binding.function);
             match binding.on_error() {
-                OnError::FailClosed => Heard::Closed(text),
-                OnError::FailOpen => Heard::Open(text),
+                OnError::FailClosed => Err(Deaf::Closed(text)),
+                OnError::FailOpen => Err(Deaf::Open(text)),
             }
         }
     }
@@ -117,7 +139,8 @@ fn read(body: &[u8], binding: &Binding) -> Result<Verdict, String> {
     if body.is_empty() {
         return Ok(Verdict::proceed());
     }
-    let verdict: Verdict = serde_json::from_slice(body).map_err(|error| format!("its answer cannot be read: {error}"))?;
+    let verdict: Verdict = serde_json::from_slice(body)
+        .map_err(|error| format!("its answer cannot be read: {error}"))?;
     if let Verdict::Continue { mutations, .. } = &verdict {
         check(mutations, binding)?;
     }
@@ -128,12 +151,24 @@ fn read(body: &[u8], binding: &Binding) -> Result<Verdict, String> {
 fn check(mutations: &Mutations, binding: &Binding) -> Result<(), String> {
     use teamster_protocol::hook::Stage;
     let allowed = match binding.point {
-        Point::PreGenerate => Mutations { arguments: None, result: None, ..mutations.clone() },
-        Point::PreTrigger if binding.stage == Stage::Shape => {
-            Mutations { arguments: mutations.arguments.clone(), ..Mutations::default() }
-        }
-        Point::PostTrigger => Mutations { result: mutations.result.clone(), ..Mutations::default() },
+        Point::PreGenerate => Mutations {
+            arguments: None,
+            result: None,
+            ..mutations.clone()
+        },
+        Point::PreTrigger if binding.stage == Stage::Shape => Mutations {
+            arguments: mutations.arguments.clone(),
+            ..Mutations::default()
+        },
+        Point::PostTrigger => Mutations {
+            result: mutations.result.clone(),
+            ..Mutations::default()
+        },
         Point::PreTurn | Point::PreTrigger | Point::PostGenerate => Mutations::default(),
     };
-    if *mutations == allowed { Ok(()) } else { Err("it changes what its point does not allow".to_owned()) }
+    if *mutations == allowed {
+        Ok(())
+    } else {
+        Err("it changes what its point does not allow".to_owned())
+    }
 }

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use super::{
     Interrupt, decide,
-    hook::{Heard, hear, request},
+    hook::{Deaf, hear, request},
     interrupted,
 };
 use crate::harness::{
@@ -36,7 +36,7 @@ const STOP_GRACE: Duration = Duration::from_secs(2);
 /// How long calls may go on when this harness ends.
 const DRAIN_GRACE: Duration = Duration::from_secs(6);
 /// How long a lost call that still runs somewhere is waited for, beyond its own limit.
-const RECOVER_MAX: Duration = Duration::from_secs(60);
+const RECOVER_MAX: Duration = Duration::from_mins(1);
 
 /// Makes the announced calls, all at once.
 pub(super) async fn invoke(work: &mut Work<'_>, ids: &[CallId]) -> Result<Vec<Outcome>, GiveUp> {
@@ -100,40 +100,83 @@ async fn cancel(work: &Work<'_>, running: &BTreeSet<CallId>) {
 }
 
 async fn run(work: &Work<'_>, id: &CallId) -> (CallId, Option<Outcome>) {
-    let Some(open) = work.draft.state().call(id) else { return (id.clone(), None) };
+    let Some(open) = work.draft.state().call(id) else {
+        return (id.clone(), None);
+    };
     let Some(contract) = contract(work, open) else {
         let text = "the function is not there any more; the call did not run";
-        return (id.clone(), Some(finished(id, ResultKind::Error, text.to_owned(), 0, Vec::new())));
+        return (
+            id.clone(),
+            Some(finished(
+                id,
+                ResultKind::Error,
+                text.to_owned(),
+                0,
+                Vec::new(),
+            )),
+        );
     };
     let begun = Instant::now();
     let answer = call_with_patience(work, open, &contract).await;
     let (kind, text) = result(open, answer);
     let (kind, text, notes) = after(work, open, &contract, kind, text).await;
     let duration_ms = clock::millis(begun.elapsed());
-    (id.clone(), Some(finished(id, kind, text, duration_ms, notes)))
+    (
+        id.clone(),
+        Some(finished(id, kind, text, duration_ms, notes)),
+    )
 }
 
-fn finished(id: &CallId, outcome: ResultKind, text: String, duration_ms: u64, notes: Vec<HookNote>) -> Outcome {
-    Outcome::Finished { call: id.clone(), outcome, text, duration_ms, notes }
+fn finished(
+    id: &CallId,
+    outcome: ResultKind,
+    text: String,
+    duration_ms: u64,
+    notes: Vec<HookNote>,
+) -> Outcome {
+    Outcome::Finished {
+        call: id.clone(),
+        outcome,
+        text,
+        duration_ms,
+        notes,
+    }
 }
 
 fn contract(work: &Work<'_>, open: &Open) -> Option<Contract> {
     let catalog = work.catalog();
     let allowed = Allowed::compile(work.draft.state().options.functions.as_ref());
-    let offered: Vec<&Contract> =
-        catalog.functions.values().map(|(contract, _)| contract).filter(|contract| allowed.offers(contract)).collect();
+    let offered: Vec<&Contract> = catalog
+        .functions
+        .values()
+        .map(|(contract, _)| contract)
+        .filter(|contract| allowed.offers(contract))
+        .collect();
     admit(&open.meant, &allowed, &offered).ok().cloned()
 }
 
 /// Calls a function. One that is absent is waited for a little: the call has not begun. A call that may run again is made
 /// again when whoever ran it was lost.
-async fn call_with_patience(work: &Work<'_>, open: &Open, contract: &Contract) -> Result<bytes::Bytes, Fault> {
+async fn call_with_patience(
+    work: &Work<'_>,
+    open: &Open,
+    contract: &Contract,
+) -> Result<bytes::Bytes, Fault> {
     let Some(arguments) = decide::arguments(open) else {
-        return Err(Fault::caller("harness.no_arguments", "the call has no arguments"));
+        return Err(Fault::caller(
+            "harness.no_arguments",
+            "the call has no arguments",
+        ));
     };
     // What a person approved is what runs, byte for byte.
-    if open.approved.is_some_and(|approved| approved != Digest::of(arguments.as_str())) {
-        return Err(Fault::denied("harness.approval_void", "the arguments are not those that were approved"));
+    if open
+        .approved
+        .is_some_and(|approved| approved != Digest::of(arguments.as_str()))
+    {
+        return Err(Fault::denied(
+            "harness.approval_void",
+            "the arguments are not those that were approved",
+        ));
     }
     let state = work.draft.state();
     let begun = Instant::now();
@@ -143,8 +186,13 @@ async fn call_with_patience(work: &Work<'_>, open: &Open, contract: &Contract) -
             principal: None,
             call: Some(open.id.to_string()),
             session: Some(work.session.clone()),
-            workspace: state.origin.as_ref().and_then(|origin| origin.workspace.clone()),
-            functions: (contract.id.namespace() == "engine").then(|| state.options.functions.clone()).flatten(),
+            workspace: state
+                .origin
+                .as_ref()
+                .and_then(|origin| origin.workspace.clone()),
+            functions: (contract.id.namespace() == "engine")
+                .then(|| state.options.functions.clone())
+                .flatten(),
             not_after_ms: Some(work.not_after_ms()),
             timeout: limit,
             ..Call::new(contract.id.clone(), arguments.as_str().to_owned())
@@ -158,7 +206,9 @@ async fn call_with_patience(work: &Work<'_>, open: &Open, contract: &Contract) -
         if !may_repeat || begun.elapsed() > ABSENCE.max(limits::CALL_SILENCE_MAX * 2) {
             return answer;
         }
-        if matches!(&answer, Err(fault) if fault.code == "mesh.no_responders") && begun.elapsed() > ABSENCE {
+        if matches!(&answer, Err(fault) if fault.code == "mesh.no_responders")
+            && begun.elapsed() > ABSENCE
+        {
             return answer;
         }
         tokio::time::sleep(PAUSE).await;
@@ -170,10 +220,16 @@ fn result(open: &Open, answer: Result<bytes::Bytes, Fault>) -> (ResultKind, Stri
     match answer {
         Ok(body) => match String::from_utf8(body.to_vec()) {
             Ok(text) => (ResultKind::Ok, text),
-            Err(_) => (ResultKind::Error, "the function answered with bytes that are not text".to_owned()),
+            Err(_) => (
+                ResultKind::Error,
+                "the function answered with bytes that are not text".to_owned(),
+            ),
         },
         Err(fault) => {
-            let is_lost = matches!(fault.code.as_str(), "mesh.callee_lost" | "mesh.timeout" | "mesh.cancelled" | "mesh.unavailable");
+            let is_lost = matches!(
+                fault.code.as_str(),
+                "mesh.callee_lost" | "mesh.timeout" | "mesh.cancelled" | "mesh.unavailable"
+            );
             if is_lost && !open.is_repeatable {
                 let text = format!(
                     "outcome unknown: {}. The call may or may not have taken effect; it was not and will not be repeated. \
@@ -182,8 +238,15 @@ fn result(open: &Open, answer: Result<bytes::Bytes, Fault>) -> (ResultKind, Stri
                 );
                 (ResultKind::OutcomeUnknown, text)
             } else {
-                let hint = fault.hint.as_deref().map(|hint| format!(" {hint}")).unwrap_or_default();
-                (ResultKind::Error, format!("{} ({}){hint}", fault.message, fault.code))
+                let hint = fault
+                    .hint
+                    .as_deref()
+                    .map(|hint| format!(" {hint}"))
+                    .unwrap_or_default();
+                (
+                    ResultKind::Error,
+                    format!("{} ({}){hint}", fault.message, fault.code),
+                )
             }
         }
     }
@@ -200,8 +263,15 @@ async fn after(
     let catalog = work.catalog();
     let mut notes = Vec::new();
     let ends = Instant::now() + limits::HOOK_CHAIN;
-    for binding in catalog.hooks_at(Point::PostTrigger).take(limits::HOOKS_PER_POINT_MAX) {
-        let Some(arguments) = decide::arguments(open).filter(|_| decide::concerns(binding, &contract.id)) else { continue };
+    for binding in catalog
+        .hooks_at(Point::PostTrigger)
+        .take(limits::HOOKS_PER_POINT_MAX)
+    {
+        let Some(arguments) =
+            decide::arguments(open).filter(|_| decide::concerns(binding, &contract.id))
+        else {
+            continue;
+        };
         let mut told = request(work, Point::PostTrigger);
         told.call = Some(hook::Call {
             id: open.id.clone(),
@@ -210,23 +280,35 @@ async fn after(
             contract: contract.clone(),
             approved: open.approved,
         });
-        told.result = Some(CallResult { text: text.clone(), is_error: kind.is_error() });
-        let mut note = HookNote { function: Some(binding.function.clone()), ..HookNote::default() };
+        told.result = Some(CallResult {
+            text: text.clone(),
+            is_error: kind.is_error(),
+        });
+        let mut note = HookNote {
+            function: Some(binding.function.clone()),
+            ..HookNote::default()
+        };
         match hear(work, binding, &told, ends).await {
-            Heard::Verdict(Verdict::Continue { mutations, annotation, .. }) => {
+            Ok(Verdict::Continue {
+                mutations,
+                annotation,
+                ..
+            }) => {
                 note.annotation = annotation;
                 if let Some(result) = mutations.result {
                     kind = rewritten(kind, result.is_error);
                     text = result.text;
                 }
             }
-            Heard::Verdict(Verdict::Deny { reason, .. }) | Heard::Closed(reason) => {
+            Ok(Verdict::Deny { reason, .. }) | Err(Deaf::Closed(reason)) => {
                 kind = rewritten(kind, true);
                 text = format!("the result was withheld: {reason}");
                 note.annotation = Some(reason);
             }
-            Heard::Verdict(Verdict::Hold { .. }) => note.annotation = Some("a hold means nothing here".to_owned()),
-            Heard::Open(why) => note.annotation = Some(why),
+            Ok(Verdict::Hold { .. }) => {
+                note.annotation = Some("a hold means nothing here".to_owned());
+            }
+            Err(Deaf::Open(why)) => note.annotation = Some(why),
         }
         notes.push(note);
     }
@@ -246,8 +328,12 @@ fn rewritten(kind: ResultKind, is_error: bool) -> ResultKind {
 pub(super) async fn recover(work: &Work<'_>, ids: &[CallId]) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     for id in ids {
-        let Some(open) = work.draft.state().call(id) else { continue };
-        let function: Option<FunctionId> = contract(work, open).map(|contract| contract.id).or_else(|| open.function().cloned());
+        let Some(open) = work.draft.state().call(id) else {
+            continue;
+        };
+        let function: Option<FunctionId> = contract(work, open)
+            .map(|contract| contract.id)
+            .or_else(|| open.function().cloned());
         let limit = Duration::from_millis(open.timeout_ms).min(RECOVER_MAX);
         let known = match &function {
             Some(function) => tokio::select! {
@@ -259,7 +345,13 @@ pub(super) async fn recover(work: &Work<'_>, ids: &[CallId]) -> Vec<Outcome> {
         };
         let (kind, text) = match known {
             Some(answer) => result(open, answer),
-            None => result(open, Err(Fault::gone("mesh.callee_lost", "the harness or the function was lost in mid-call"))),
+            None => result(
+                open,
+                Err(Fault::gone(
+                    "mesh.callee_lost",
+                    "the harness or the function was lost in mid-call",
+                )),
+            ),
         };
         outcomes.push(finished(id, kind, text, 0, Vec::new()));
     }

@@ -20,13 +20,22 @@ pub(super) fn function() -> Result<Function, ParseError> {
 async fn info(ctx: Ctx, request: InfoRequest) -> Result<InfoReply, Fault> {
     let catalog = ctx.mesh.registry().await?.catalog();
     let may_see = visible(&ctx);
-    let found = catalog.functions.get(&request.function_id).filter(|(contract, _)| may_see(contract));
+    let found = catalog
+        .functions
+        .get(&request.function_id)
+        .filter(|(contract, _)| may_see(contract));
     let Some((contract, worker)) = found else {
         return Err(Fault::gone(
             "engine.function_not_found",
-            format_args!("there is no function {} that you may call", request.function_id),
+            format_args!(
+                "there is no function {} that you may call",
+                request.function_id
+            ),
         )
         .hint("list what there is with engine::functions::list"));
     };
-    Ok(InfoReply { contract: contract.clone(), worker: worker.clone() })
+    Ok(InfoReply {
+        contract: contract.clone(),
+        worker: worker.clone(),
+    })
 }

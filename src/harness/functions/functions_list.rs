@@ -29,11 +29,22 @@ async fn list(ctx: Ctx, request: ListRequest) -> Result<ListReply, Fault> {
         .functions
         .values()
         .filter(|(contract, _)| may_see(contract))
-        .filter(|(contract, _)| request.prefix.as_ref().is_none_or(|prefix| contract.id.as_str().starts_with(prefix)))
-        .filter(|(_, worker)| request.worker.as_ref().is_none_or(|wanted| wanted == worker))
+        .filter(|(contract, _)| {
+            request
+                .prefix
+                .as_ref()
+                .is_none_or(|prefix| contract.id.as_str().starts_with(prefix))
+        })
+        .filter(|(_, worker)| {
+            request
+                .worker
+                .as_ref()
+                .is_none_or(|wanted| wanted == worker)
+        })
         .filter(|(contract, _)| {
             word.as_ref().is_none_or(|word| {
-                contract.id.as_str().contains(word) || contract.description.to_lowercase().contains(word)
+                contract.id.as_str().contains(word)
+                    || contract.description.to_lowercase().contains(word)
             })
         })
         .take(ENTRIES_MAX)
@@ -49,7 +60,10 @@ async fn list(ctx: Ctx, request: ListRequest) -> Result<ListReply, Fault> {
 
 /// What the caller may see. A turn sees what its policy allows; a caller outside of any session, which no model is, sees all.
 pub(super) fn visible(ctx: &Ctx) -> impl Fn(&Contract) -> bool + use<> {
-    let allowed = ctx.session.is_some().then(|| Allowed::compile(ctx.functions.as_ref()));
+    let allowed = ctx
+        .session
+        .is_some()
+        .then(|| Allowed::compile(ctx.functions.as_ref()));
     move |contract| match &allowed {
         Some(allowed) => contract.visibility == Visibility::Agent && allowed.offers(contract),
         None => true,

@@ -31,7 +31,12 @@ async fn resolve(ctx: Ctx, request: ResolveRequest) -> Result<ResolveReply, Faul
         content: text::cut(&request.content, limits::RESULT_BYTES_MAX),
         is_error: request.is_error,
     };
-    let body = serde_json::to_vec(&deliver).map_err(|error| Fault::internal("harness.encode", error))?;
-    let accepted = ctx.mesh.lanes().control(&request.session_id, ControlKind::Result, &id, body.into()).await?;
+    let body =
+        serde_json::to_vec(&deliver).map_err(|error| Fault::internal("harness.encode", error))?;
+    let accepted = ctx
+        .mesh
+        .lanes()
+        .control(&request.session_id, ControlKind::Result, &id, body.into())
+        .await?;
     Ok(ResolveReply { seq: accepted.seq })
 }

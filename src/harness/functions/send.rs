@@ -21,7 +21,9 @@ pub(super) fn function(shared: &Arc<Shared>) -> Result<Function, ParseError> {
         Class::Write,
     )?;
     let shared = Arc::clone(shared);
-    Ok(Function::new(contract, move |ctx, request| send(ctx, Arc::clone(&shared), request)))
+    Ok(Function::new(contract, move |ctx, request| {
+        send(ctx, Arc::clone(&shared), request)
+    }))
 }
 
 async fn send(ctx: Ctx, shared: Arc<Shared>, request: SendRequest) -> Result<SendReply, Fault> {
@@ -47,24 +49,39 @@ async fn send(ctx: Ctx, shared: Arc<Shared>, request: SendRequest) -> Result<Sen
         session: request.session,
         options: request.options,
     };
-    let body = serde_json::to_vec(&send).map_err(|error| Fault::internal("harness.encode", error))?;
+    let body =
+        serde_json::to_vec(&send).map_err(|error| Fault::internal("harness.encode", error))?;
     if body.len() > limits::MESSAGE_BYTES_MAX * 3 / 2 {
         return Err(too_large(body.len()));
     }
     // Asked before the message can start a turn of its own.
     let is_running = is_running(&ctx, &shared, &session_id).await;
-    let accepted = ctx.mesh.lanes().send(&session_id, &message_id, body.into()).await.map_err(|error| match error {
-        teamster_mesh::Error::QueueFull => Fault::busy("session.queue_full", "too many messages wait in this session")
+    let accepted = ctx
+        .mesh
+        .lanes()
+        .send(&session_id, &message_id, body.into())
+        .await
+        .map_err(|error| match error {
+            teamster_mesh::Error::QueueFull => Fault::busy(
+                "session.queue_full",
+                "too many messages wait in this session",
+            )
             .hint("wait until some are answered, or stop the turn that runs")
             .retry_after_ms(1_000),
-        other => other.into(),
-    })?;
+            other => other.into(),
+        })?;
     let state = match (accepted.is_duplicate, is_running) {
         (true, _) => SendState::Deduplicated,
         (false, true) => SendState::Merged,
         (false, false) => SendState::Queued,
     };
-    Ok(SendReply { session_id, message_id, seq: accepted.seq, deduplicated: accepted.is_duplicate, state })
+    Ok(SendReply {
+        session_id,
+        message_id,
+        seq: accepted.seq,
+        deduplicated: accepted.is_duplicate,
+        state,
+    })
 }
 
 fn check(request: &SendRequest) -> Result<(), Fault> {
@@ -75,13 +92,30 @@ fn check(request: &SendRequest) -> Result<(), Fault> {
     if request.message.len() > limits::MESSAGE_BYTES_MAX {
         return Err(too_large(request.message.len()));
     }
-    if request.idempotency_key.as_ref().is_some_and(|key| key.is_empty() || key.len() > limits::KEY_BYTES_MAX) {
-        return invalid(format!("an idempotency key has 1 to {} bytes", limits::KEY_BYTES_MAX));
+    if request
+        .idempotency_key
+        .as_ref()
+        .is_some_and(|key| key.is_empty() || key.len() > limits::KEY_BYTES_MAX)
+    {
+        return invalid(format!(
+            "an idempotency key has 1 to {} bytes",
+            limits::KEY_BYTES_MAX
+        ));
     }
-    if request.session.workspace.as_ref().is_some_and(|path| !path.starts_with('/')) {
+    if request
+        .session
+        .workspace
+        .as_ref()
+        .is_some_and(|path| !path.starts_with('/'))
+    {
         return invalid("the workspace must be an absolute path".to_owned());
     }
-    if request.options.model.as_ref().is_some_and(|model| !model.contains('/')) {
+    if request
+        .options
+        .model
+        .as_ref()
+        .is_some_and(|model| !model.contains('/'))
+    {
         return invalid("a model is named `provider/model`".to_owned());
     }
     Ok(())
@@ -90,7 +124,10 @@ fn check(request: &SendRequest) -> Result<(), Fault> {
 fn too_large(bytes: usize) -> Fault {
     Fault::caller(
         "harness.message_too_large",
-        format_args!("the message has {bytes} bytes; at most {} are taken", limits::MESSAGE_BYTES_MAX),
+        format_args!(
+            "the message has {bytes} bytes; at most {} are taken",
+            limits::MESSAGE_BYTES_MAX
+        ),
     )
     .hint("put long text into a file of the workspace and name it in the message")
 }
@@ -117,6 +154,9 @@ async fn is_running(ctx: &Ctx, shared: &Shared, session: &SessionId) -> bool {
         return true;
     }
     // What is unknown is called queued: that is certain.
-    let Ok(Some(tail)) = ctx.mesh.log().tail(session).await else { return false };
-    teamster_protocol::Commit::decode(&tail.body).is_ok_and(|commit| commit.head.phase == Phase::Active)
+    let Ok(Some(tail)) = ctx.mesh.log().tail(session).await else {
+        return false;
+    };
+    teamster_protocol::Commit::decode(&tail.body)
+        .is_ok_and(|commit| commit.head.phase == Phase::Active)
 }

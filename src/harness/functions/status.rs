@@ -22,33 +22,56 @@ pub(super) fn function(shared: &Arc<Shared>) -> Result<Function, ParseError> {
         Class::Read,
     )?;
     let shared = Arc::clone(shared);
-    Ok(Function::new(contract, move |ctx, request| status(ctx, Arc::clone(&shared), request)))
+    Ok(Function::new(contract, move |ctx, request| {
+        status(ctx, Arc::clone(&shared), request)
+    }))
 }
 
-async fn status(ctx: Ctx, shared: Arc<Shared>, request: StatusRequest) -> Result<StatusReply, Fault> {
+async fn status(
+    ctx: Ctx,
+    shared: Arc<Shared>,
+    request: StatusRequest,
+) -> Result<StatusReply, Fault> {
     let state = read(&ctx, &shared, &request.session_id).await?;
     let queued = ctx.mesh.lanes().waiting(&request.session_id).await?;
     if state.n == 0 && queued == 0 {
-        return Err(Fault::gone("session.not_found", format_args!("there is no session {}", request.session_id))
-            .hint("list them with `teamster sessions ls`"));
+        return Err(Fault::gone(
+            "session.not_found",
+            format_args!("there is no session {}", request.session_id),
+        )
+        .hint("list them with `teamster sessions ls`"));
     }
     Ok(reply(&state, queued))
 }
 
 fn reply(state: &State, queued: u64) -> StatusReply {
-    let approvals: Vec<_> = state.held().map(|(_, held)| held.approval.clone()).collect();
+    let approvals: Vec<_> = state
+        .held()
+        .map(|(_, held)| held.approval.clone())
+        .collect();
     let status = match (&state.turn, approvals.is_empty()) {
         (Some(_), false) => "awaiting_approval",
         (Some(_), true) => "running",
         (None, _) if queued > 0 && state.is_unanswered => "running",
         (None, _) => "idle",
     };
-    let calls = state.turn.iter().flat_map(|turn| &turn.calls).filter_map(call_status).collect();
+    let calls = state
+        .turn
+        .iter()
+        .flat_map(|turn| &turn.calls)
+        .filter_map(call_status)
+        .collect();
     StatusReply {
         session_id: state.session.clone(),
         status: status.to_owned(),
-        title: state.origin.as_ref().and_then(|origin| origin.title.clone()),
-        workspace: state.origin.as_ref().and_then(|origin| origin.workspace.clone()),
+        title: state
+            .origin
+            .as_ref()
+            .and_then(|origin| origin.title.clone()),
+        workspace: state
+            .origin
+            .as_ref()
+            .and_then(|origin| origin.workspace.clone()),
         turn: turn_status(state),
         commits: state.n,
         turns: state.turns,
@@ -64,7 +87,13 @@ fn reply(state: &State, queued: u64) -> StatusReply {
 fn turn_status(state: &State) -> Option<TurnStatus> {
     let model = state.options.model.clone().unwrap_or_default();
     if let Some(turn) = &state.turn {
-        return Some(TurnStatus { turn_id: turn.id.clone(), number: turn.number, step: turn.step(), reason: None, model });
+        return Some(TurnStatus {
+            turn_id: turn.id.clone(),
+            number: turn.number,
+            step: turn.step(),
+            reason: None,
+            model,
+        });
     }
     state.last.as_ref().map(|last| TurnStatus {
         turn_id: last.id.clone(),
@@ -83,5 +112,9 @@ fn call_status(call: &Call) -> Option<CallStatus> {
         CallState::Started { .. } => "started",
         CallState::Done => return None,
     };
-    Some(CallStatus { call_id: call.id.clone(), function: call.function().cloned(), state: state.to_owned() })
+    Some(CallStatus {
+        call_id: call.id.clone(),
+        function: call.function().cloned(),
+        state: state.to_owned(),
+    })
 }

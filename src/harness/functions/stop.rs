@@ -19,14 +19,20 @@ pub(super) fn function(shared: &Arc<Shared>) -> Result<Function, ParseError> {
         Class::Write,
     )?;
     let shared = Arc::clone(shared);
-    Ok(Function::new(contract, move |ctx, request| stop(ctx, Arc::clone(&shared), request)))
+    Ok(Function::new(contract, move |ctx, request| {
+        stop(ctx, Arc::clone(&shared), request)
+    }))
 }
 
 async fn stop(ctx: Ctx, shared: Arc<Shared>, request: StopRequest) -> Result<StopReply, Fault> {
     let from = principal(&ctx)?;
     let state = read(&ctx, &shared, &request.session_id).await?;
     let running = state.turn.as_ref().map(|turn| turn.id.clone());
-    let is_stopping = running.is_some() && request.turn_id.as_ref().is_none_or(|turn| Some(turn) == running.as_ref());
+    let is_stopping = running.is_some()
+        && request
+            .turn_id
+            .as_ref()
+            .is_none_or(|turn| Some(turn) == running.as_ref());
     // Named, so that it can never end a turn that begins later.
     let turn = request.turn_id.or(running);
     let key = match (&ctx.call, &turn) {
@@ -35,8 +41,19 @@ async fn stop(ctx: Ctx, shared: Arc<Shared>, request: StopRequest) -> Result<Sto
         (None, None) => uuid::Uuid::now_v7().simple().to_string(),
     };
     let id = MessageId::of_input(&request.session_id, "stop", &key);
-    let body = serde_json::to_vec(&Stop { id: id.clone(), from, turn })
-        .map_err(|error| Fault::internal("harness.encode", error))?;
-    let accepted = ctx.mesh.lanes().control(&request.session_id, ControlKind::Stop, &id, body.into()).await?;
-    Ok(StopReply { stopping: is_stopping, seq: accepted.seq })
+    let body = serde_json::to_vec(&Stop {
+        id: id.clone(),
+        from,
+        turn,
+    })
+    .map_err(|error| Fault::internal("harness.encode", error))?;
+    let accepted = ctx
+        .mesh
+        .lanes()
+        .control(&request.session_id, ControlKind::Stop, &id, body.into())
+        .await?;
+    Ok(StopReply {
+        stopping: is_stopping,
+        seq: accepted.seq,
+    })
 }
