@@ -4,6 +4,7 @@
 mod coverage;
 mod dependency;
 mod fault_code;
+mod link;
 mod manifest;
 mod source;
 mod tree;

@@ -1,0 +1,25 @@
+//! Links between the pages of the repository.
+
+use super::tree::{assert_none, files, root};
+
+#[test]
+fn every_link_of_a_page_leads_to_something() {
+    let mut places = Vec::new();
+    for (name, text) in files().iter().filter(|(name, _)| name.ends_with(".md")) {
+        let folder = root().join(name).parent().expect("a folder").to_owned();
+        for (index, line) in text.lines().enumerate() {
+            for target in line
+                .split("](")
+                .skip(1)
+                .filter_map(|rest| rest.split(')').next())
+            {
+                let path = target.split('#').next().unwrap_or_default();
+                let is_outside = path.contains("://") || path.starts_with("mailto:");
+                if !is_outside && !path.is_empty() && !folder.join(path).exists() {
+                    places.push(format!("{name}:{} {target}", index + 1));
+                }
+            }
+        }
+    }
+    assert_none("links lead to files", &places);
+}
