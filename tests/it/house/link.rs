@@ -1,11 +1,16 @@
 //! Links between the pages of the repository.
 
+use std::path::Path;
+
 use super::tree::{assert_none, files, root};
 
 #[test]
 fn every_link_of_a_page_leads_to_something() {
     let mut places = Vec::new();
-    for (name, text) in files().iter().filter(|(name, _)| name.ends_with(".md")) {
+    let pages = files()
+        .iter()
+        .filter(|(name, _)| Path::new(name).extension().is_some_and(|end| end == "md"));
+    for (name, text) in pages {
         let folder = root().join(name).parent().expect("a folder").to_owned();
         for (index, line) in text.lines().enumerate() {
             for target in line
