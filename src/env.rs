@@ -1,4 +1,7 @@
-//! The environment variables that Teamster reads, in one list. Nothing else reads the environment by name.
+//! The environment variables of the command line, in one list.
+//!
+//! Two more belong to their owners: `TEAMSTER_NATS_SERVER` names the server's executable
+//! ([`teamster_mesh::broker::binary::ENV_SERVER`]), `TEAMSTER_LOG` chooses the lines of the log (the crate `telemetry`).
 //!
 //! Never: values. Each is read where it is used; keys of providers are references that the router resolves.
 

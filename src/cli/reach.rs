@@ -95,13 +95,22 @@ fn not_running(data: &Path) -> Failure {
 
 /// The mesh of a data directory that is running.
 async fn running(data: &Path) -> Result<Client, Failure> {
-    let until = Instant::now() + ANSWER_MAX;
+    let began = Instant::now();
     loop {
-        match answering(data).await {
+        let failure = match answering(data).await {
             Ok(client) => return Ok(client),
-            Err(failure) if Instant::now() >= until => return Err(failure),
-            Err(_) => tokio::time::sleep(PAUSE).await,
+            Err(failure) => failure,
+        };
+        // Another process starts it, and may fetch the server first.
+        let limit = if failure.code == "mesh.starting" {
+            START_MAX
+        } else {
+            ANSWER_MAX
+        };
+        if began.elapsed() >= limit || !host::embedded::is_held(data) {
+            return Err(failure);
         }
+        tokio::time::sleep(PAUSE).await;
     }
 }
 

@@ -58,7 +58,7 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
         }
         Host::start(&connect, &config, &names).await
     };
-    let host = signals.or_end(started).await??;
+    let host = signals.or_end(Box::pin(started)).await??;
     if out.is_text() {
         out.line(&format!(
             "{} on {}; stop with Ctrl-C or kill {}",

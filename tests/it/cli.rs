@@ -151,6 +151,7 @@ async fn a_running_mesh_answers_every_verb() {
     reading_commands_parse(&place, &session, &approval).await;
     appr_4_another_digest_approves_nothing(&place, &approval).await;
     a_closed_pipe_is_quiet(&place, &session).await;
+    a_waiting_run_ends_when_somebody_decides_elsewhere(&place).await;
     an_approved_call_runs_and_a_stop_ends_the_turn(&place, &session, &approval).await;
     appr_1_an_answer_to_a_dead_request_says_why(&place, &approval).await;
 
@@ -329,6 +330,54 @@ async fn a_closed_pipe_is_quiet(place: &Place, session: &str) {
             String::from_utf8_lossy(&output.stderr).as_ref()
         ),
         (0, "")
+    );
+}
+
+/// APPR-6: with `--approvals wait` the command waits for a decision that is made elsewhere.
+async fn a_waiting_run_ends_when_somebody_decides_elsewhere(place: &Place) {
+    let arguments = [
+        "run",
+        "hello",
+        "--session",
+        "waiting",
+        "--approvals",
+        "wait",
+        "--json",
+    ];
+    let waiting = place.run(&arguments);
+    let deciding = async {
+        let list = ["approvals", "ls", "--session", "waiting", "--json"];
+        let approval = wait::some(LIMIT, "the call is held", || async {
+            let listed = document(&place.run(&list).await);
+            listed["pending"][0]["approval_id"]
+                .as_str()
+                .map(str::to_owned)
+        })
+        .await;
+        let denied = place
+            .run(&[
+                "approvals",
+                "deny",
+                &approval,
+                "--reason",
+                "not today",
+                "--json",
+            ])
+            .await;
+        assert_eq!(code(&denied), 0);
+    };
+    let (output, ()) = tokio::join!(waiting, deciding);
+    let report = document(&output);
+    assert_eq!(
+        (code(&output), &report["status"]),
+        (0, &"completed".into()),
+        "{report}"
+    );
+    assert!(
+        report["text"]
+            .as_str()
+            .expect("text")
+            .contains("You said no")
     );
 }
 

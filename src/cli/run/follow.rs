@@ -1,17 +1,18 @@
 //! Follows one turn to its end: shows it, asks about approvals, lets go or stops on Ctrl-C.
 
+mod approval;
+
 use std::time::Duration;
 
 use serde_json::json;
 use teamster_core::display;
 use teamster_protocol::{
-    Commit, Digest, Event, Lane, MessageId, SessionId,
+    Commit, Event, Lane, MessageId, SessionId,
     event::DropReason,
     function::{
-        approval::{Pending, ResolveRequest},
+        approval::Pending,
         harness::{SendReply, SendState},
     },
-    input::Decision,
 };
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
@@ -24,7 +25,7 @@ use super::{
 };
 use crate::{
     cli::{
-        ask::{self, Answer, Lines},
+        ask::Lines,
         exit::Exit,
         failure::Failure,
         output::{Closed, Format, Output},
@@ -45,6 +46,8 @@ const SECOND_CHANCE: Duration = Duration::from_secs(2);
 const STOP_MAX: Duration = Duration::from_secs(15);
 /// How long a message may lie before the user is told that nobody takes it.
 const SLOW_START: Duration = Duration::from_secs(10);
+/// How often a mesh that ends by itself is shown that somebody waits.
+const SHOW_EVERY: Duration = Duration::from_mins(1);
 /// How often the elapsed time is drawn.
 const TICK: Duration = Duration::from_millis(250);
 
@@ -67,6 +70,7 @@ pub(super) struct Follower<'a> {
     is_lost: bool,
     let_go_at: Option<Instant>,
     stopped_at: Option<Instant>,
+    shown_at: Instant,
 }
 
 /// What woke the loop up.
@@ -116,6 +120,7 @@ impl<'a> Follower<'a> {
             is_lost: false,
             let_go_at: None,
             stopped_at: None,
+            shown_at: Instant::now(),
         }
     }
 
@@ -232,6 +237,14 @@ impl<'a> Follower<'a> {
     }
 
     fn tick(&mut self, slow_at: Instant) {
+        if self.shown_at.elapsed() > SHOW_EVERY {
+            self.shown_at = Instant::now();
+            let (client, id) = (self.client.clone(), self.id.clone());
+            teamster_telemetry::task::spawn("presence", async move {
+                // Whatever it answers, the question counts as work for the mesh.
+                let _ = client.status(&id).await;
+            });
+        }
         let is_quiet_line =
             self.question.is_none() && !(self.stream.is_open() && self.out.is_live());
         match &self.session.turn {
@@ -445,109 +458,6 @@ impl<'a> Follower<'a> {
             Some(text) if pieces.contains(&Piece::End) => self.out.line(&display::terminal(text)),
             _ => Ok(()),
         }
-    }
-
-    async fn asked(&mut self, pending: Pending) -> Result<Option<Outcome>, Failure> {
-        match self.approvals {
-            Approvals::Fail => {
-                // The log is replayed from its beginning: what was decided since is told by what follows.
-                if self
-                    .client
-                    .approval(&pending.approval_id)
-                    .await
-                    .is_ok_and(|reply| reply.resolution.is_some())
-                {
-                    return Ok(None);
-                }
-                Ok(Some(Outcome::Waiting(pending.approval_id)))
-            }
-            Approvals::Wait => {
-                self.status.note(&format!(
-                    "waiting for a decision: teamster approvals approve {} (or deny)",
-                    pending.approval_id
-                ));
-                Ok(None)
-            }
-            Approvals::Deny => {
-                self.has_denied = true;
-                let reason = "nobody was there to be asked".to_owned();
-                self.decide(
-                    &pending,
-                    pending.digest,
-                    Decision::Deny {
-                        reason: Some(reason),
-                    },
-                )
-                .await?;
-                Ok(None)
-            }
-            Approvals::Ask => {
-                self.ask(pending);
-                Ok(None)
-            }
-        }
-    }
-
-    fn ask(&mut self, pending: Pending) {
-        self.status.clear();
-        self.out
-            .say(&format!("\n{}", show::pending(&pending, show::now_ms())));
-        self.out.raw(ask::QUESTION);
-        self.question = Some(pending);
-        self.lines.get_or_insert_with(Lines::new).want();
-    }
-
-    async fn answer(&mut self, line: Option<String>) -> Result<Option<Outcome>, Failure> {
-        let Some(question) = self.question.take() else {
-            return Ok(None); // decided elsewhere while somebody typed
-        };
-        let Some(line) = line else {
-            return Ok(Some(Outcome::Waiting(question.approval_id)));
-        };
-        match ask::read(&line) {
-            Answer::Decided(decision) => {
-                self.decide(&question, question.digest, decision).await?;
-            }
-            Answer::Edit => {
-                match tokio::task::block_in_place(|| ask::edit(self.out, &question.arguments))? {
-                    Some(arguments) => {
-                        self.decide(&question, question.digest, Decision::Edit { arguments })
-                            .await?;
-                    }
-                    None => self.ask(question),
-                }
-            }
-            Answer::Unclear => {
-                self.out.raw(ask::QUESTION);
-                self.question = Some(question);
-                if let Some(lines) = &mut self.lines {
-                    lines.want();
-                }
-            }
-        }
-        Ok(None)
-    }
-
-    async fn decide(
-        &mut self,
-        pending: &Pending,
-        digest: Digest,
-        decision: Decision,
-    ) -> Result<(), Failure> {
-        let request = ResolveRequest {
-            approval_id: pending.approval_id.clone(),
-            digest,
-            decision,
-            channel: "cli".to_owned(),
-        };
-        let reply = self.client.resolve(&request).await?;
-        if !reply.won {
-            self.status.note(&format!(
-                "too late: {}",
-                show::resolution(&reply.resolution)
-            ));
-        }
-        Ok(())
     }
 
     async fn interrupt(&mut self) -> Result<Option<Outcome>, Failure> {
