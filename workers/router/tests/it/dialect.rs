@@ -50,11 +50,8 @@ fn call(name: &str, arguments: &str) -> Part {
 
 /// The id and the name once, then arguments in pieces, two calls at two places; usage in a chunk without choices.
 fn openai() -> Dialect {
-    let chunk = |rest: &str| {
-        format!(
-            r#"{{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"gpt-5-mini","service_tier":"default","system_fingerprint":null,{rest}}}"#
-        )
-    };
+    let chunk =
+        |rest: &str| format!(r#"{{"id":"chatcmpl-1","object":"chat.completion.chunk",{rest}}}"#);
     let delta = |delta: &str| {
         chunk(&format!(
             r#""choices":[{{"index":0,"delta":{delta},"logprobs":null,"finish_reason":null}}],"usage":null,"obfuscation":"a8Kq""#

@@ -371,6 +371,26 @@ async fn a_server_that_keeps_the_stream_open_after_the_end_is_not_waited_for() {
 }
 
 #[tokio::test]
+async fn silence_after_the_finish_reason_is_an_end_and_no_failure() {
+    let gate = Gate::new();
+    let held = gate.clone();
+    let server =
+        numbered(move |_| Reply::stream().text("ok").finish("stop").gate(&held).done()).await;
+    let config = crate::support::config(&server, "idle_timeout_ms: 500");
+    let engine = teamster_router::Engine::new(&config);
+    let (completion, _) = generate(&engine, &request("s.1.1")).await;
+    assert_eq!(
+        (
+            completion.stop,
+            text(&completion).as_str(),
+            completion.error
+        ),
+        (StopReason::End, "ok", None)
+    );
+    assert!(completion.usage.estimated && !gate.is_open());
+}
+
+#[tokio::test]
 async fn an_abort_closes_the_connection_and_keeps_what_was_said() {
     let gate = Gate::new();
     let held = gate.clone();

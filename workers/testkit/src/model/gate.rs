@@ -33,6 +33,11 @@ impl Gate {
         self.0.send_modify(|state| state.is_open = true);
     }
 
+    /// Whether it is open.
+    pub fn is_open(&self) -> bool {
+        self.0.borrow().is_open
+    }
+
     /// Whether a reply has come to it.
     pub fn is_reached(&self) -> bool {
         self.0.borrow().is_reached

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use teamster_testkit::{
     ModelServer,
-    model::{Gate, Reply, Script},
+    model::{Gate, Reply, Request, Script},
     wait,
 };
 use tokio::{
@@ -86,10 +86,7 @@ async fn a_connection_serves_one_request_after_another_and_all_are_recorded() {
     assert_eq!(first.line, "POST /v1/chat/completions");
     assert_eq!(first.header("x-test"), Some("yes"));
     assert_eq!((first.results(), first.last_user_text().as_str()), (1, "a"));
-    let after: Vec<bool> = requests
-        .iter()
-        .map(|request| request.is_after_result())
-        .collect();
+    let after: Vec<bool> = requests.iter().map(Request::is_after_result).collect();
     assert_eq!(after, [true, false, false]);
 }
 
