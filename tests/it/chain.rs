@@ -42,7 +42,9 @@ fn hook(
     answer: impl Fn(&Request) -> Verdict + Send + Sync + 'static,
 ) -> Hook {
     raw_hook(function, point, move |request| {
-        Ok(serde_json::to_vec(&answer(request)).expect("encodes").into())
+        Ok(serde_json::to_vec(&answer(request))
+            .expect("encodes")
+            .into())
     })
 }
 
@@ -250,7 +252,11 @@ fn result_text(events: &[Event]) -> String {
 async fn hooks_before_a_generation_add_to_each_others_prompt_and_leave_notices() {
     let prompt = |mark: &'static str| {
         move |request: &Request| {
-            let before = &request.generate.as_ref().expect("a generation").system_prompt;
+            let before = &request
+                .generate
+                .as_ref()
+                .expect("a generation")
+                .system_prompt;
             change(Mutations {
                 system_prompt: Some(format!("{before}{mark}")),
                 append: vec![format!("notice{mark}")],

@@ -12,6 +12,7 @@ use teamster::harness;
 use teamster_mesh::{
     Connect, Function, Mesh, Worker,
     connection::Call,
+    function::{BoxFuture, Ctx, Handler},
     serve::{Serving, serve},
     topology::{self, Topology},
 };
@@ -73,6 +74,8 @@ pub struct Scene {
     pub operator: Mesh,
     pub counts: Counts,
     pub requests: Arc<Mutex<Vec<ChatRequest>>>,
+    /// The bodies that functions were called with, byte for byte, in order.
+    pub bodies: Arc<Mutex<Vec<String>>>,
     serving: Vec<(String, Serving)>,
 }
 
@@ -183,7 +186,7 @@ impl Scene {
         let operator = Mesh::connect(&connect, name("operator")).await.expect("connects");
         topology::ensure(&operator, &Topology { replicas: 1 }).await.expect("ensures");
         let mut scene =
-            Self { nats, operator, counts: Counts::default(), requests: Arc::default(), serving: Vec::new() };
+            Self { nats, operator, counts: Counts::default(), requests: Arc::default(), bodies: Arc::default(), serving: Vec::new() };
         let router = parts.router.take().unwrap_or_else(|| scene.router(&parts));
         let functions = scene.functions(parts.call_gate.clone());
         scene.serve(router).await;
@@ -294,10 +297,12 @@ impl Scene {
             contract.trust = Trust::Trusted;
             contract.visibility = Visibility::Agent;
             contract.timeout_ms = Some(60_000);
-            let (counts, gate) = (Arc::clone(&self.counts), call_gate.clone());
-            worker = worker.function(Function::new(contract, move |ctx, request: Value| {
+            let (counts, gate, bodies) = (Arc::clone(&self.counts), call_gate.clone(), Arc::clone(&self.bodies));
+            let handle = move |ctx: Ctx, body: bytes::Bytes| -> BoxFuture<Result<Value, Fault>> {
                 let (counts, gate) = (Arc::clone(&counts), gate.clone());
-                async move {
+                bodies.lock().expect("lock").push(String::from_utf8(body.to_vec()).expect("text"));
+                let request: Value = serde_json::from_slice(&body).expect("JSON");
+                Box::pin(async move {
                     let count = {
                         let mut counts = counts.lock().expect("lock");
                         let count = counts.entry(function.to_owned()).or_default();
@@ -316,8 +321,13 @@ impl Scene {
                         return Err(Fault::caller("t.failed", "it failed"));
                     }
                     Ok(json!({"count": count, "echo": request}))
-                }
-            }));
+                })
+            };
+            let handler: Handler = Arc::new(move |ctx, body| {
+                let answer = handle(ctx, body);
+                Box::pin(async move { Ok(answer.await?.to_string().into()) })
+            });
+            worker = worker.function(Function { contract, handler });
         }
         worker
     }
