@@ -1,0 +1,1 @@
+//! A kill between every two commits of a turn.
