@@ -157,6 +157,8 @@ impl Stage {
                 .arg("up")
                 .arg("--data")
                 .arg(self.data())
+                // Should the demo itself be killed, its mesh does not stay for ever.
+                .args(["--idle-exit", "10m"])
                 .env_remove(env::NATS)
                 .env_remove(env::CREDS)
                 .env_remove(env::MODEL)
