@@ -18,5 +18,6 @@ mod cli;
 mod demo;
 mod hook;
 mod house;
+mod own;
 mod scene;
 mod turn;
