@@ -29,6 +29,8 @@ const IDLE_EXIT: &str = "10m";
 const START_MAX: Duration = Duration::from_secs(330);
 /// How long a running mesh may take to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// How long the registry of a foreign server may take to show its workers.
+const FOREIGN_MAX: Duration = Duration::from_secs(4);
 /// The pause between two looks.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Bytes of a failed start's words that are shown.
@@ -61,7 +63,7 @@ pub(super) async fn client(
 async fn foreign(connect: &Connect, absent: Absent) -> Result<Client, Failure> {
     let client = Client::connect(connect).await?;
     if absent == Absent::Start {
-        let missing = client.wait_for_workers(&host::WORKERS, ANSWER_MAX).await?;
+        let missing = client.wait_for_workers(&host::WORKERS, FOREIGN_MAX).await?;
         if !missing.is_empty() {
             return Err(no_workers(&missing).hint(format_args!(
                 "start them: teamster worker {} --nats {}",
@@ -138,7 +140,7 @@ async fn started(data: &Path, out: &Output) -> Result<Client, Failure> {
     host::embedded::prepare(data)?;
     // A mistake in the configuration is told here, where somebody reads it.
     super::up::configuration(data)?;
-    let words = data.join("log").join("up.out");
+    let words = words_of(data);
     out.note(&format!(
         "starting teamster up in the background (data {}, ends after {IDLE_EXIT} without work)",
         data.display()
@@ -162,6 +164,21 @@ async fn started(data: &Path, out: &Output) -> Result<Client, Failure> {
         }
         tokio::time::sleep(PAUSE).await;
     }
+}
+
+/// Whether the mesh of a data directory was killed: nobody holds the directory, but the server that it had still runs.
+pub(super) fn was_killed(data: &Path) -> bool {
+    !host::embedded::is_held(data) && host::embedded::locate(data).is_some()
+}
+
+/// Starts the mesh of a data directory again in the background, without waiting for it.
+pub(super) fn revive(data: &Path) -> Result<(), Failure> {
+    spawn(data, &words_of(data)).map(drop)
+}
+
+/// Where a mesh in the background writes what it says.
+fn words_of(data: &Path) -> PathBuf {
+    data.join("log").join("up.out")
 }
 
 fn spawn(data: &Path, words: &Path) -> Result<Child, Failure> {

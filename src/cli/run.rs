@@ -61,11 +61,12 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
     let approvals = approvals(out, options.approvals)?;
     let message = compose::message(&options.message)?;
     let created_with = compose::created_with(options.title, options.workspace.as_ref())?;
-    if global.nats.is_none() {
-        let data = place::data_dir(global.data.as_deref())?;
-        if let Some(workspace) = &created_with.workspace {
-            place::keep_apart(&data, workspace.as_ref())?;
-        }
+    let data = match global.nats {
+        Some(_) => None,
+        None => Some(place::data_dir(global.data.as_deref())?),
+    };
+    if let (Some(data), Some(workspace)) = (&data, &created_with.workspace) {
+        place::keep_apart(data, workspace.as_ref())?;
     }
     let client = reach::client(global, out, Absent::Start).await?;
     let is_new = match &options.session {
@@ -82,7 +83,7 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
         .turn
         .request(options.session, message, created_with, is_new);
     let sent = client.send(request).await?;
-    follow::Follower::new(out, client, &sent, approvals)
+    follow::Follower::new(out, client, data, &sent, approvals)
         .run()
         .await
 }

@@ -1,10 +1,10 @@
 //! Follows one turn to its end: shows it, asks about approvals, lets go or stops on Ctrl-C.
 
 mod approval;
+mod text;
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
-use serde_json::json;
 use teamster_core::display;
 use teamster_protocol::{
     Commit, Event, Lane, MessageId, SessionId,
@@ -29,13 +29,13 @@ use crate::{
         exit::Exit,
         failure::Failure,
         output::{Closed, Format, Output},
-        show,
+        reach, show,
         status::{self, Status},
     },
     client::{
         Client, Item, Watch,
         session::{Happening, Session},
-        stream::{Piece, Stream},
+        stream::Stream,
     },
     env,
 };
@@ -48,6 +48,10 @@ const STOP_MAX: Duration = Duration::from_secs(15);
 const SLOW_START: Duration = Duration::from_secs(10);
 /// How often a mesh that ends by itself is shown that somebody waits.
 const SHOW_EVERY: Duration = Duration::from_mins(1);
+/// How often it is checked whether the mesh was killed.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How much longer a mesh that was started again may take to hold its directory.
+const REVIVE_MAX: Duration = Duration::from_secs(10);
 /// How often the elapsed time is drawn.
 const TICK: Duration = Duration::from_millis(250);
 
@@ -71,6 +75,10 @@ pub(super) struct Follower<'a> {
     let_go_at: Option<Instant>,
     stopped_at: Option<Instant>,
     shown_at: Instant,
+    /// The data directory whose mesh is started again if it is killed; `None` for a server of somebody else.
+    data: Option<PathBuf>,
+    /// When the mesh was last found dead and started again.
+    looked_at: Instant,
 }
 
 /// What woke the loop up.
@@ -87,6 +95,7 @@ impl<'a> Follower<'a> {
     pub(super) fn new(
         out: &'a Output,
         client: Client,
+        data: Option<PathBuf>,
         sent: &SendReply,
         approvals: Approvals,
     ) -> Self {
@@ -121,6 +130,8 @@ impl<'a> Follower<'a> {
             let_go_at: None,
             stopped_at: None,
             shown_at: Instant::now(),
+            data,
+            looked_at: Instant::now(),
         }
     }
 
@@ -237,6 +248,7 @@ impl<'a> Follower<'a> {
     }
 
     fn tick(&mut self, slow_at: Instant) {
+        self.revive();
         if self.shown_at.elapsed() > SHOW_EVERY {
             self.shown_at = Instant::now();
             let (client, id) = (self.client.clone(), self.id.clone());
@@ -254,6 +266,28 @@ impl<'a> Follower<'a> {
         if !self.has_begun && !self.is_lost && Instant::now() > slow_at {
             self.is_lost = true;
             self.status.note("the message is stored, but no turn has begun yet; `teamster doctor` shows whether a harness runs");
+        }
+    }
+
+    /// A mesh that was killed takes the turn up again only when somebody starts it; whoever waits for the turn does. One that
+    /// was told to end is left alone.
+    fn revive(&mut self) {
+        let Some(data) = self
+            .data
+            .clone()
+            .filter(|_| Instant::now() > self.looked_at + LOOK_EVERY)
+        else {
+            return;
+        };
+        self.looked_at = Instant::now();
+        if !reach::was_killed(&data) {
+            return;
+        }
+        self.looked_at += REVIVE_MAX;
+        self.status
+            .note("the mesh was killed; starting it again in the background");
+        if let Err(failure) = reach::revive(&data) {
+            self.status.note(&failure.to_string());
         }
     }
 
@@ -401,62 +435,6 @@ impl<'a> Follower<'a> {
             self.status.note(&format!(
                 "{name} is set: `--model {provider}/MODEL` would use it; nothing is sent unless you choose it"
             ));
-        }
-    }
-
-    /// Writes pieces of text. On a terminal what streams is written at once; elsewhere only what the log says counts.
-    fn write(&mut self, pieces: &[Piece], is_streaming: bool) -> Result<(), Closed> {
-        for piece in pieces {
-            if let Piece::Retry {
-                attempt,
-                wait_ms,
-                reason,
-            } = piece
-            {
-                self.status.note(&format!(
-                    "the provider failed ({}); attempt {attempt} in {:.1} s",
-                    display::terminal(reason),
-                    Duration::from_millis(*wait_ms).as_secs_f64()
-                ));
-            }
-            match self.out.format {
-                Format::JsonLines => {
-                    if let (Piece::Text(text), true) = (piece, is_streaming) {
-                        self.out
-                            .document(&json!({ "type": "delta", "text": text }))?;
-                    }
-                }
-                Format::Text if self.out.is_live() => {
-                    self.status.clear();
-                    match piece {
-                        Piece::Text(text) => self.out.text(&display::terminal(text))?,
-                        Piece::Again => {
-                            self.out.text("\n")?;
-                            self.out.note("(what stands above was cut off; the answer again, from its beginning)");
-                        }
-                        Piece::End => self.out.text("\n")?,
-                        Piece::Retry { .. } => {}
-                    }
-                }
-                Format::Text | Format::Json => {}
-            }
-        }
-        if !is_streaming && self.out.is_text() && !self.out.is_live() {
-            self.write_last(pieces)?;
-        }
-        Ok(())
-    }
-
-    /// Where standard output is no terminal: the message that was just committed, whole.
-    fn write_last(&self, pieces: &[Piece]) -> Result<(), Closed> {
-        let said = self
-            .session
-            .turn
-            .as_ref()
-            .and_then(|turn| turn.texts.last());
-        match said {
-            Some(text) if pieces.contains(&Piece::End) => self.out.line(&display::terminal(text)),
-            _ => Ok(()),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::{process::Output, time::Duration};
 
+use teamster::host::embedded::holder;
 use teamster_testkit::{Nats, Process, wait};
 use tokio::process::Command;
 
@@ -41,6 +42,61 @@ async fn workers_run_apart_against_a_foreign_server() {
         let ended = process.ended(Duration::from_mins(1)).await;
         assert!(ended.success(), "{}", process.output());
     }
+}
+
+/// Whoever waits for a turn brings a killed mesh back, and the held call with it.
+#[tokio::test]
+async fn a_waiting_run_starts_a_killed_mesh_again() {
+    let place = Place::new();
+    let arguments = [
+        "run",
+        "hello",
+        "--session",
+        "s",
+        "--approvals",
+        "wait",
+        "--json",
+    ];
+    let waiting = place.run(&arguments);
+    let killing = async {
+        let list = ["approvals", "ls", "--json"];
+        let approval = wait::some(LIMIT, "the call is held", || async {
+            let listed = document(&place.run(&list).await);
+            listed["pending"][0]["approval_id"]
+                .as_str()
+                .map(str::to_owned)
+        })
+        .await;
+        let data = place.data();
+        let first = holder(&data).expect("a mesh");
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(first).expect("a process"));
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).expect("it runs");
+        let second = wait::some(LIMIT, "the mesh is started again", || async {
+            holder(&data).filter(|pid| *pid != first)
+        })
+        .await;
+        let denied = place.run(&["approvals", "deny", &approval, "--json"]).await;
+        assert_eq!(
+            code(&denied),
+            0,
+            "{}",
+            String::from_utf8_lossy(&denied.stderr)
+        );
+        second
+    };
+    let (output, second) = tokio::join!(waiting, killing);
+    let report = document(&output);
+    assert_eq!(
+        (code(&output), &report["status"]),
+        (0, &"completed".into()),
+        "{report}"
+    );
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(second).expect("a process"));
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("it runs");
+    wait::until(LIMIT, "the mesh ends", || async {
+        holder(&place.data()).is_none()
+    })
+    .await;
 }
 
 #[tokio::test]
