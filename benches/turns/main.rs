@@ -1,0 +1,150 @@
+//! The benchmark of a durable turn: `cargo bench --bench turns`, `-- --json` for figures to keep.
+//!
+//! Owns: the measurements H1 (one turn after the other), H2 (64 at once) and H3 (a harness killed in mid-call), each beside
+//! the floor that the same server allowed in the same run, in alternating rounds. What counts are ratios: absolute figures
+//! belong to the machine and the moment.
+//!
+//! Never: an expectation. A slow machine fails nothing.
+#![allow(
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::cast_precision_loss,
+    reason = "a benchmark is a program for a terminal, and a failed step ends it"
+)]
+
+mod census;
+mod crash;
+mod floor;
+mod model;
+mod report;
+mod rig;
+mod stats;
+mod turns;
+mod watch;
+
+use std::time::Duration;
+
+use census::Census;
+use crash::Crashes;
+use floor::Floor;
+use rig::Rig;
+use turns::{Arena, Single, Sustained};
+use watch::Watch;
+
+/// What one flush class gave.
+pub(crate) struct Class {
+    pub(crate) is_always: bool,
+    pub(crate) census: Census,
+    /// Commits of turns with no call, one call and four calls.
+    pub(crate) commits: [usize; 3],
+    pub(crate) single: Vec<Single>,
+    pub(crate) sustained: Vec<Sustained>,
+}
+
+/// How much is measured.
+struct Plan {
+    rounds: usize,
+    turns: usize,
+    window: Duration,
+    kills: usize,
+    wants_json: bool,
+    only: Option<String>,
+}
+
+impl Plan {
+    fn read() -> Self {
+        let arguments: Vec<String> = std::env::args().skip(1).collect();
+        let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
+        let value = |flag: &str| {
+            let at = arguments.iter().position(|argument| argument == flag)?;
+            arguments.get(at + 1).cloned()
+        };
+        let (rounds, turns, seconds, kills) = if has("--quick") {
+            (2, 40, 1, 2)
+        } else {
+            (9, 200, 3, 9)
+        };
+        Self {
+            rounds: value("--rounds")
+                .and_then(|text| text.parse().ok())
+                .unwrap_or(rounds),
+            turns,
+            window: Duration::from_secs(seconds),
+            kills,
+            wants_json: has("--json"),
+            only: value("--only"),
+        }
+    }
+
+    fn wants(&self, what: &str) -> bool {
+        self.only
+            .as_deref()
+            .is_none_or(|only| only.split(',').any(|name| name == what))
+    }
+}
+
+fn main() {
+    let plan = Plan::read();
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let load = report::load();
+        let mut classes = Vec::new();
+        for is_always in [true, false] {
+            if plan.wants("h1") || plan.wants("h2") {
+                classes.push(class(&plan, is_always).await);
+            }
+        }
+        let crashes = if plan.wants("h3") {
+            eprintln!(
+                "h3: {} kills with a replica, {} with a restart",
+                plan.kills, plan.kills
+            );
+            crash::run(plan.kills).await
+        } else {
+            Crashes::default()
+        };
+        let report = report::Report {
+            classes,
+            crashes,
+            load,
+            plan: format!("{} rounds", plan.rounds),
+        };
+        if plan.wants_json {
+            println!("{}", report.json());
+        } else {
+            print!("{}", report.table());
+        }
+    });
+}
+
+/// Measures H1 and H2 on one server.
+async fn class(plan: &Plan, is_always: bool) -> Class {
+    let name = report::class_name(is_always);
+    let rig = Rig::start(is_always).await;
+    let watch = Watch::start(&rig.operator).await;
+    let census = census::take(&rig, &watch).await;
+    let floor = Floor::start(&rig.nats, census.shape.clone(), &rig.model.base_url()).await;
+    let arena = Arena::new(rig, watch, floor);
+    let commits = arena.commits().await;
+    let (mut single, mut sustained) = (Vec::new(), Vec::new());
+    for round in 0..plan.rounds {
+        eprintln!("{name}: round {} of {}", round + 1, plan.rounds);
+        if plan.wants("h1") {
+            single.push(arena.single(plan.turns).await);
+        }
+        if plan.wants("h2") {
+            sustained.push(arena.sustained(plan.window).await);
+        }
+    }
+    let Arena { rig, watch, .. } = arena;
+    drop(watch);
+    rig.stop().await;
+    Class {
+        is_always,
+        census,
+        commits,
+        single,
+        sustained,
+    }
+}
