@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use teamster_mesh::{Ctx, Function};
 use teamster_protocol::{
-    Class, Fault, MessageId, Phase, SessionId,
+    Class, Commit, Fault, Lane, MessageId, Phase, SessionId,
+    commit::Bell,
     function::harness::{SendReply, SendRequest, SendState},
     id::ParseError,
     input::Send,
@@ -54,26 +55,31 @@ async fn send(ctx: Ctx, shared: Arc<Shared>, request: SendRequest) -> Result<Sen
     if body.len() > limits::MESSAGE_BYTES_MAX * 3 / 2 {
         return Err(too_large(body.len()));
     }
-    // Asked before the message can start a turn of its own.
-    let is_running = is_running(&ctx, &shared, &session_id).await;
-    let accepted = ctx
-        .mesh
-        .lanes()
-        .send(&session_id, &message_id, body.into())
-        .await
-        .map_err(|error| match error {
-            teamster_mesh::Error::QueueFull => Fault::busy(
-                "session.queue_full",
-                "too many messages wait in this session",
-            )
-            .hint("wait until some are answered, or stop the turn that runs")
-            .retry_after_ms(1_000),
-            other => other.into(),
-        })?;
-    let state = match (accepted.is_duplicate, is_running) {
-        (true, _) => SendState::Deduplicated,
-        (false, true) => SendState::Merged,
-        (false, false) => SendState::Queued,
+    // Both at once: a turn that the message itself begins is told apart by its bell.
+    let is_here = shared.desk.get(&session_id).is_some();
+    let lanes = ctx.mesh.lanes();
+    let (running, accepted) = tokio::join!(
+        running_elsewhere(&ctx, &session_id, is_here),
+        lanes.send(&session_id, &message_id, body.into()),
+    );
+    let accepted = accepted.map_err(|error| match error {
+        teamster_mesh::Error::QueueFull => Fault::busy(
+            "session.queue_full",
+            "too many messages wait in this session",
+        )
+        .hint("wait until some are answered, or stop the turn that runs")
+        .retry_after_ms(1_000),
+        other => other.into(),
+    })?;
+    let mine = Bell {
+        lane: Lane::In,
+        seq: accepted.seq,
+    };
+    let state = match (accepted.is_duplicate, is_here, running) {
+        (true, ..) => SendState::Deduplicated,
+        (false, true, _) => SendState::Merged,
+        (false, false, Some(bell)) if bell != mine => SendState::Merged,
+        (false, false, _) => SendState::Queued,
     };
     Ok(SendReply {
         session_id,
@@ -149,14 +155,13 @@ async fn repeated(
     }))
 }
 
-async fn is_running(ctx: &Ctx, shared: &Shared, session: &SessionId) -> bool {
-    if shared.desk.get(session).is_some() {
-        return true;
+/// The bell of the turn that another process runs in the session; not asked for when the turn runs here.
+async fn running_elsewhere(ctx: &Ctx, session: &SessionId, is_here: bool) -> Option<Bell> {
+    if is_here {
+        return None;
     }
     // What is unknown is called queued: that is certain.
-    let Ok(Some(tail)) = ctx.mesh.log().tail(session).await else {
-        return false;
-    };
-    teamster_protocol::Commit::decode(&tail.body)
-        .is_ok_and(|commit| commit.head.phase == Phase::Active)
+    let tail = ctx.mesh.log().tail(session).await.ok().flatten()?;
+    let commit = Commit::decode(&tail.body).ok()?;
+    (commit.head.phase == Phase::Active).then_some(commit.head.bell)
 }
