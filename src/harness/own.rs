@@ -3,16 +3,20 @@
 //! All of it serves liveness alone. Whoever believes wrongly is refused by the log.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     time::{Duration, Instant},
 };
 
+use futures::{StreamExt as _, stream::FuturesUnordered};
 use serde::{Deserialize, Serialize};
 use teamster_mesh::Mesh;
 use teamster_protocol::{SessionId, commit::Bell, id::Incarnation, limits, subject};
 use tokio::time::MissedTickBehavior;
 
-use super::shared::Harness;
+use super::{shared::Harness, sweep};
+
+/// How often it is looked which peers are silent: what that costs beyond the beats themselves.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// «Do you run this session, and will you look at these doorbells?»
 #[derive(Debug, Serialize, Deserialize)]
@@ -129,7 +133,19 @@ pub(super) async fn beat(harness: &Harness) {
     }
 }
 
-/// Listens to the other harnesses and rings for the sessions of one that falls silent.
+/// Another harness, as far as its beats tell.
+struct Peer {
+    heard: Instant,
+    held: Vec<SessionId>,
+    /// Whether it was asked since it was last heard.
+    is_asked: bool,
+}
+
+/// All other harnesses that live.
+type Peers = HashMap<Incarnation, Peer>;
+
+/// Listens to the other harnesses and rings for the sessions of one that falls silent. One that is late is asked first: that
+/// nobody listens any more is known at once.
 pub(super) async fn watch(harness: &Harness) {
     let mut beats = match harness.mesh.subscribe("own.beat.*".to_owned()).await {
         Ok(beats) => beats,
@@ -138,61 +154,86 @@ pub(super) async fn watch(harness: &Harness) {
             return;
         }
     };
-    let mut peers: HashMap<Incarnation, (Instant, Vec<SessionId>)> = HashMap::new();
-    let mut ticks = tokio::time::interval(limits::BEAT_EVERY);
+    let mut peers = Peers::new();
+    let mut asked = FuturesUnordered::new();
+    let mut ticks = tokio::time::interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
+            biased;
             beat = beats.next() => {
                 let Some(beat) = beat else { return };
                 note(&mut peers, harness.mesh.incarnation(), &beat.body);
             }
-            _ = ticks.tick() => ring_for_silent(harness, &mut peers).await,
+            Some((peer, is_gone)) = asked.next(), if !asked.is_empty() => if is_gone {
+                ring_for(harness, &mut peers, &peer);
+            },
+            _ = ticks.tick() => {
+                let patience = limits::BEAT_EVERY * (limits::BEATS_MISSED_MAX + 1);
+                for peer in silent(&peers, patience) {
+                    ring_for(harness, &mut peers, &peer);
+                }
+                for id in silent(&peers, limits::BEAT_EVERY * 3 / 2) {
+                    if let Some(peer) = peers.get_mut(&id).filter(|peer| !peer.is_asked) {
+                        peer.is_asked = true;
+                        asked.push(ask_whether_gone(harness, id));
+                    }
+                }
+            }
         }
     }
 }
 
-fn note(
-    peers: &mut HashMap<Incarnation, (Instant, Vec<SessionId>)>,
-    me: &Incarnation,
-    body: &[u8],
-) {
+fn note(peers: &mut Peers, me: &Incarnation, body: &[u8]) {
     let Ok(beat) = serde_json::from_slice::<Beat>(body) else {
         return;
     };
     if beat.incarnation == *me {
         return;
     }
-    let (heard, held) = peers
-        .entry(beat.incarnation)
-        .or_insert_with(|| (Instant::now(), Vec::new()));
-    *heard = Instant::now();
+    let peer = peers.entry(beat.incarnation).or_insert_with(|| Peer {
+        heard: Instant::now(),
+        held: Vec::new(),
+        is_asked: false,
+    });
+    peer.heard = Instant::now();
+    peer.is_asked = false;
     if let Some(news) = beat.held {
-        *held = news;
+        peer.held = news;
     }
 }
 
-async fn ring_for_silent(
-    harness: &Harness,
-    peers: &mut HashMap<Incarnation, (Instant, Vec<SessionId>)>,
-) {
-    let patience: Duration = limits::BEAT_EVERY * (limits::BEATS_MISSED_MAX + 1);
-    let silent: Vec<Incarnation> = peers
+fn silent(peers: &Peers, patience: Duration) -> Vec<Incarnation> {
+    let silent = peers
         .iter()
-        .filter(|(_, (heard, _))| heard.elapsed() > patience)
-        .map(|(peer, _)| peer.clone())
-        .collect();
-    for peer in silent {
-        let Some((_, held)) = peers.remove(&peer) else {
-            continue;
-        };
-        if !held.is_empty() {
-            tracing::info!(%peer, sessions = held.len(), "a harness fell silent; its sessions are looked at");
+        .filter(|(_, peer)| peer.heard.elapsed() > patience);
+    silent.map(|(id, _)| id.clone()).collect()
+}
+
+/// Asks a peer anything at all; whether there is nobody who could answer.
+async fn ask_whether_gone(harness: &Harness, peer: Incarnation) -> (Incarnation, bool) {
+    let asked = harness
+        .mesh
+        .request(subject::own(&peer), bytes::Bytes::new(), limits::OWN_ASK)
+        .await;
+    let is_gone = matches!(asked, Err(teamster_mesh::Error::NoResponders { .. }));
+    (peer, is_gone)
+}
+
+/// Rings for the sessions of a peer that is gone, and for those that nobody else holds: it may have taken one since it last
+/// said what it held.
+fn ring_for(harness: &Harness, peers: &mut Peers, id: &Incarnation) {
+    let Some(gone) = peers.remove(id) else { return };
+    tracing::info!(peer = %id, sessions = gone.held.len(), "a harness fell silent; its sessions are looked at");
+    let held: HashSet<SessionId> = peers.values().flat_map(|peer| peer.held.clone()).collect();
+    let (harness, reason) = (harness.clone(), format!("silent-{id}"));
+    teamster_telemetry::task::spawn("rings for a silent harness", async move {
+        for session in &gone.held {
+            kick(&harness.mesh, session, &reason).await;
         }
-        for session in held {
-            kick(&harness.mesh, &session, &format!("silent-{peer}")).await;
-        }
-    }
+        let is_served = |session: &SessionId| held.contains(session) || gone.held.contains(session);
+        sweep::ring(&harness, &reason, is_served).await;
+    });
 }
 
 /// Rings a session's bell; a bell that cannot be rung is left to the sweeper.
