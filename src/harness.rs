@@ -7,6 +7,7 @@
 //! Never: a decision (they are made in `core`), a model's wire format, a policy, a file.
 
 mod act;
+mod allowed;
 mod cache;
 mod clock;
 mod config;

@@ -6,7 +6,7 @@ use teamster_core::turn::Settings;
 use teamster_mesh::{Mesh, registry::Registry};
 use tokio_util::sync::CancellationToken;
 
-use super::{cache::Cache, config::Config, desk::Desk, heads::Heads};
+use super::{allowed::Compiled, cache::Cache, config::Config, desk::Desk, heads::Heads};
 
 /// What exists before the mesh is there.
 pub(super) struct Shared {
@@ -14,6 +14,7 @@ pub(super) struct Shared {
     pub(super) settings: Settings,
     pub(super) desk: Desk,
     pub(super) cache: Cache,
+    pub(super) allowed: Compiled,
     pub(super) heads: Heads,
 }
 
@@ -24,6 +25,7 @@ impl Shared {
             settings: config.settings(),
             desk: Desk::default(),
             cache: Cache::default(),
+            allowed: Compiled::default(),
             heads: Heads::default(),
         }
     }

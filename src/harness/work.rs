@@ -4,7 +4,8 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use bytes::Bytes;
 use teamster_core::turn::{
-    Action, Barrier, Draft, Env, Incoming, Input, Outcome, State, draft::Sealed, next, settle,
+    Action, Barrier, Draft, Env, Incoming, Input, Outcome, State, call::Allowed, draft::Sealed,
+    next, settle,
 };
 use teamster_mesh::{lane::Queued, log::CommitError, registry::Catalog};
 use teamster_protocol::{
@@ -140,6 +141,12 @@ impl<'a> Work<'a> {
         self.harness.registry.catalog()
     }
 
+    /// What the turn's policy allows.
+    pub(super) fn allowed(&self) -> Arc<Allowed> {
+        let policy = self.draft.state().options.functions.as_ref();
+        self.harness.shared.allowed.get(policy)
+    }
+
     async fn next(&mut self) -> Action {
         let bound = bound(&self.catalog());
         let price = self.price().await;
@@ -188,7 +195,15 @@ impl<'a> Work<'a> {
     /// Reads what has come in. Control inputs first; user messages where they may join. With `strictly` the lanes are read
     /// even if no doorbell told of anything new.
     pub(super) async fn drain(&mut self, strictly: bool) -> Result<(), GiveUp> {
-        for lane in [Lane::Ctl, Lane::In] {
+        let found = if strictly {
+            self.look_into_lanes().await?
+        } else {
+            [true, true]
+        };
+        for (lane, is_found) in [Lane::Ctl, Lane::In].into_iter().zip(found) {
+            if !is_found {
+                continue;
+            }
             while let Some(queued) = self.unread(lane, strictly).await? {
                 let incoming = Incoming {
                     lane,
@@ -200,6 +215,28 @@ impl<'a> Work<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Reads the first input of either lane at once, for [`Self::unread`] to take; says in which there is one.
+    async fn look_into_lanes(&mut self) -> Result<[bool; 2], GiveUp> {
+        let cursor = self.draft.state().cursor;
+        let lanes = self.harness.mesh.lanes();
+        let (control, message) = tokio::join!(
+            lanes.next(&self.session, Lane::Ctl, cursor.ctl),
+            lanes.next(&self.session, Lane::In, cursor.input),
+        );
+        match (control, message) {
+            (Ok(control), Ok(message)) => {
+                self.seeds = [control, message];
+                Ok(self.seeds.each_ref().map(Option::is_some))
+            }
+            (Err(error), _) | (_, Err(error)) => Err(self.unreadable(&error)),
+        }
+    }
+
+    fn unreadable(&self, error: &teamster_mesh::Error) -> GiveUp {
+        tracing::warn!(session = %self.session, error = %teamster_telemetry::chain(error), "a lane cannot be read");
+        GiveUp::Unavailable
     }
 
     async fn unread(&mut self, lane: Lane, strictly: bool) -> Result<Option<Queued>, GiveUp> {
@@ -222,10 +259,13 @@ impl<'a> Work<'a> {
         if !strictly && self.entry.promised().of(lane) <= cursor {
             return Ok(None);
         }
-        self.harness.mesh.lanes().next(&self.session, lane, cursor).await.map_err(|error| {
-            tracing::warn!(session = %self.session, error = %teamster_telemetry::chain(&error), "a lane cannot be read");
-            GiveUp::Unavailable
-        })
+        let next = self
+            .harness
+            .mesh
+            .lanes()
+            .next(&self.session, lane, cursor)
+            .await;
+        next.map_err(|error| self.unreadable(&error))
     }
 
     /// Stores the draft. Everything that follows from it is published afterwards.

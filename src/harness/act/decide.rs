@@ -2,7 +2,7 @@
 
 use teamster_core::turn::{
     Decided, HookNote, Outcome,
-    call::{Allowed, admit},
+    call::admit,
     state::{Call, CallState},
 };
 use teamster_protocol::{
@@ -22,7 +22,7 @@ pub(super) async fn decide(work: &Work<'_>, id: &CallId) -> Option<Outcome> {
     let state = work.draft.state();
     let call = state.call(id)?;
     let catalog = work.catalog();
-    let allowed = Allowed::compile(state.options.functions.as_ref());
+    let allowed = work.allowed();
     let offered: Vec<&Contract> = catalog
         .functions
         .values()

@@ -253,7 +253,7 @@ fn chat_request(work: &Work<'_>, request: &RequestId) -> ChatRequest {
             .unwrap_or_else(|| settings.model.clone()),
         system_prompt: Some(system_prompt(state)),
         messages,
-        tools: tools(state, &work.catalog()),
+        tools: tools(state, &work.allowed(), &work.catalog()),
         max_output_tokens: Some(
             state
                 .options
@@ -275,11 +275,10 @@ pub(super) fn system_prompt(state: &State) -> String {
 }
 
 /// What is offered to the model.
-fn tools(state: &State, catalog: &Catalog) -> Vec<Tool> {
+fn tools(state: &State, allowed: &Allowed, catalog: &Catalog) -> Vec<Tool> {
     let Some(policy) = &state.options.functions else {
         return Vec::new();
     };
-    let allowed = Allowed::compile(Some(policy));
     if policy.expose == Exposure::AgentTrigger {
         return if policy.allow.is_empty() {
             Vec::new()

@@ -3,11 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use futures::{StreamExt as _, stream::FuturesUnordered};
-use teamster_core::turn::{
-    HookNote, Outcome,
-    call::{Allowed, admit},
-    state::Call as Open,
-};
+use teamster_core::turn::{HookNote, Outcome, call::admit, state::Call as Open};
 use teamster_mesh::connection::Call;
 use teamster_protocol::{
     CallId, Contract, Digest, Fault, FunctionId,
@@ -145,7 +141,7 @@ fn finished(
 
 fn contract(work: &Work<'_>, open: &Open) -> Option<Contract> {
     let catalog = work.catalog();
-    let allowed = Allowed::compile(work.draft.state().options.functions.as_ref());
+    let allowed = work.allowed();
     let offered: Vec<&Contract> = catalog
         .functions
         .values()
