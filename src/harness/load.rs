@@ -41,27 +41,42 @@ pub(super) async fn load(
     known: Option<State>,
 ) -> Result<State, Error> {
     let log = mesh.log();
+    let Some(state) = known else {
+        return from_broker(mesh, session).await;
+    };
     let tail = log.tail(session).await?;
     let tail_seq = tail.as_ref().map_or(0, |stored| stored.seq);
-    if let Some(state) = known {
-        if tail_seq < state.seq {
-            return Err(Error::Damaged(format!(
-                "it went back from sequence {} to {tail_seq}",
-                state.seq
-            )));
-        }
-        if let Some(tail) = &tail
-            && tail.seq == state.seq
-            && Digest::of(&tail.body) != state.hash
-        {
-            return Err(Error::Damaged(format!(
-                "commit {} is not what it was",
-                state.n
-            )));
-        }
-        return extend(mesh, state, tail_seq).await;
+    if tail_seq < state.seq {
+        return Err(Error::Damaged(format!(
+            "it went back from sequence {} to {tail_seq}",
+            state.seq
+        )));
     }
-    let snapshot = mesh.snaps().get(session).await?;
+    if let Some(tail) = &tail
+        && tail.seq == state.seq
+        && Digest::of(&tail.body) != state.hash
+    {
+        return Err(Error::Damaged(format!(
+            "commit {} is not what it was",
+            state.n
+        )));
+    }
+    extend(mesh, state, tail_seq).await
+}
+
+/// Reads a session that nothing is known of.
+async fn from_broker(mesh: &Mesh, session: &SessionId) -> Result<State, Error> {
+    let (log, snaps) = (mesh.log(), mesh.snaps());
+    let seq = |tail: Option<Stored>| tail.map_or(0, |stored| stored.seq);
+    let (tail, snapshot) = tokio::join!(log.tail(session), snaps.get(session));
+    let (mut tail_seq, snapshot) = (seq(tail?), snapshot?);
+    if let Some(Snapshot { mark, .. }) = &snapshot
+        && mark.seq > tail_seq
+    {
+        // An owner may have moved between the two readings. A log that is shorter than its snapshot still is when it is read
+        // after it.
+        tail_seq = seq(log.tail(session).await?);
+    }
     let state = begin(mesh, session, snapshot.as_ref(), tail_seq).await?;
     if let Some(Snapshot { mark, .. }) = &snapshot
         && state.n < mark.n

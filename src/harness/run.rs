@@ -29,6 +29,9 @@ const DAMAGED: Duration = Duration::from_mins(1);
 /// How long a session rests that could not be read.
 const UNREADABLE: Duration = Duration::from_secs(2);
 
+/// The first unread inputs of the control lane and of the message lane.
+type Unread = [Option<Queued>; 2];
+
 /// What to do after one look at a session.
 enum Next {
     /// Look again; this state is known.
@@ -73,25 +76,16 @@ struct Run {
 
 impl Run {
     async fn look(&mut self, known: Option<Box<State>>) -> Next {
-        let state = match known {
-            Some(state) => *state,
-            None => match self.load().await {
-                Ok(state) => {
-                    self.repeat_outbox(&state).await;
-                    state
-                }
-                Err(error) => return self.unreadable(error).await,
-            },
+        let read = match known {
+            Some(state) => self
+                .read_lanes(state.cursor)
+                .await
+                .map(|lanes| (*state, lanes)),
+            None => self.load().await,
         };
-        let lanes = self.harness.mesh.lanes();
-        let cursor = state.cursor;
-        let (control, message) = tokio::join!(
-            lanes.next(&self.session, Lane::Ctl, cursor.ctl),
-            lanes.next(&self.session, Lane::In, cursor.input),
-        );
-        let (Ok(control), Ok(message)) = (control, message) else {
-            self.let_go(UNREADABLE).await;
-            return Next::Over;
+        let (state, [control, message]) = match read {
+            Ok(read) => read,
+            Err(error) => return self.unreadable(error).await,
         };
         let step = decide(&Seen {
             head: state.head.as_ref(),
@@ -110,9 +104,37 @@ impl Run {
         }
     }
 
-    async fn load(&self) -> Result<State, load::Error> {
+    /// Reads log and lanes at once: what a lane holds beyond an old cursor tells what it holds beyond the log's, too.
+    async fn load(&self) -> Result<(State, Unread), load::Error> {
         let known = self.harness.shared.cache.take(&self.session);
-        load::load(&self.harness.mesh, &self.session, known).await
+        let cursor = known
+            .as_ref()
+            .map_or(Cursor::default(), |state| state.cursor);
+        let (state, unread) = tokio::join!(
+            load::load(&self.harness.mesh, &self.session, known),
+            self.read_lanes(cursor),
+        );
+        let (state, unread) = (state?, unread?);
+        self.repeat_outbox(&state).await;
+        let [control, message] = &unread;
+        let is_old = |queued: &Option<Queued>, cursor: u64| {
+            queued.as_ref().is_some_and(|queued| queued.seq <= cursor)
+        };
+        if is_old(control, state.cursor.ctl) || is_old(message, state.cursor.input) {
+            let unread = self.read_lanes(state.cursor).await?;
+            return Ok((state, unread));
+        }
+        Ok((state, unread))
+    }
+
+    /// The first inputs of both lanes beyond a cursor.
+    async fn read_lanes(&self, cursor: Cursor) -> Result<Unread, load::Error> {
+        let lanes = self.harness.mesh.lanes();
+        let (control, message) = tokio::join!(
+            lanes.next(&self.session, Lane::Ctl, cursor.ctl),
+            lanes.next(&self.session, Lane::In, cursor.input),
+        );
+        Ok([control?, message?])
     }
 
     /// Whoever wrote the last commit may have died before it published what the commit wants published.
@@ -139,7 +161,7 @@ impl Run {
         Next::Over
     }
 
-    async fn work(&mut self, state: State, seeds: [Option<Queued>; 2]) -> Next {
+    async fn work(&mut self, state: State, seeds: Unread) -> Next {
         let turns = state.turns;
         match Work::new(&self.harness, &self.entry, state, seeds)
             .run()
@@ -225,7 +247,7 @@ impl Run {
         Next::Look(None)
     }
 
-    async fn ask(&mut self, state: State, owner: Incarnation, seeds: [Option<Queued>; 2]) -> Next {
+    async fn ask(&mut self, state: State, owner: Incarnation, seeds: Unread) -> Next {
         let bells: Vec<Bell> = self
             .entry
             .held()
