@@ -20,6 +20,7 @@ mod pump;
 mod run;
 mod shared;
 mod sweep;
+mod witness;
 mod work;
 
 use std::sync::Arc;

@@ -1,5 +1,6 @@
 //! What the harness serves: one file a function.
 
+mod accept_loss;
 mod functions_info;
 mod functions_list;
 mod resolve;
@@ -25,6 +26,7 @@ pub(super) fn all(shared: &Arc<Shared>) -> Result<Vec<Function>, ParseError> {
         stop::function(shared)?,
         status::function(shared)?,
         resolve::function()?,
+        accept_loss::function(shared)?,
         functions_list::function()?,
         functions_info::function()?,
     ])
@@ -76,16 +78,22 @@ fn principal(ctx: &Ctx) -> Result<Principal, Fault> {
 /// A session as its log has it, without disturbing whoever runs it.
 async fn read(ctx: &Ctx, shared: &Shared, session: &SessionId) -> Result<State, Fault> {
     let known = shared.cache.peek(session);
-    load::load(&ctx.mesh, session, known)
+    load::load(&ctx.mesh, &shared.witnesses, session, known)
         .await
-        .map_err(|error| match error {
-            load::Error::Mesh(error) => error.into(),
-            load::Error::Damaged(what) => Fault::internal(
-                "session.log_damaged",
-                format_args!("the log of {session} is damaged: {what}"),
-            )
-            .hint(
-                "restore the broker's data from a backup; nothing of this session runs until then",
-            ),
-        })
+        .map_err(|error| fault_of(session, error))
+}
+
+/// Why a session cannot be read, for whoever asked.
+fn fault_of(session: &SessionId, error: load::Error) -> Fault {
+    match error {
+        load::Error::Mesh(error) => error.into(),
+        load::Error::Damaged(what) => Fault::internal(
+            "session.log_damaged",
+            format_args!("the log of {session} is damaged: {what}"),
+        )
+        .hint(format_args!(
+            "nothing of this session runs. Restore the broker's data from a backup, or go on without what is missing: \
+             `teamster sessions accept-loss {session} --yes`"
+        )),
+    }
 }

@@ -1,15 +1,14 @@
-//! A session's state from its log, with the snapshot as a shortcut and as the witness of what the log must hold.
+//! A session's state from its log, with the snapshot as a shortcut and as a witness of what the log must hold.
 
-use teamster_core::turn::{
-    State,
-    state::{FOLD_VERSION, FoldError},
-};
+use teamster_core::turn::{Fold, State, fold::Damage, state::FOLD_VERSION};
 use teamster_mesh::{
     Mesh,
     log::Stored,
     snap::{Mark, Snapshot},
 };
-use teamster_protocol::{Commit, Digest, SessionId, commit::ReadError};
+use teamster_protocol::{Digest, SessionId};
+
+use super::witness::{Witness, Witnesses};
 
 /// Why a session cannot be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -22,80 +21,84 @@ pub(super) enum Error {
     Damaged(String),
 }
 
-impl From<FoldError> for Error {
-    fn from(error: FoldError) -> Self {
-        Self::Damaged(error.to_string())
+impl From<Box<Damage>> for Error {
+    fn from(damage: Box<Damage>) -> Self {
+        Self::Damaged(damage.why)
     }
 }
 
-impl From<ReadError> for Error {
-    fn from(error: ReadError) -> Self {
-        Self::Damaged(teamster_telemetry::chain(&error))
-    }
-}
-
-/// Reads what is new since `known`, or everything.
+/// Reads what is new since `known`, or everything. What was known and is not there any more is remembered as a witness against
+/// the log.
 pub(super) async fn load(
     mesh: &Mesh,
+    witnesses: &Witnesses,
     session: &SessionId,
     known: Option<State>,
 ) -> Result<State, Error> {
-    let log = mesh.log();
-    let Some(state) = known else {
-        return from_broker(mesh, session).await;
-    };
-    let tail = log.tail(session).await?;
-    let tail_seq = tail.as_ref().map_or(0, |stored| stored.seq);
-    if tail_seq < state.seq {
-        return Err(Error::Damaged(format!(
-            "it went back from sequence {} to {tail_seq}",
-            state.seq
-        )));
+    if let Some(state) = known {
+        let tail = mesh.log().tail(session).await?;
+        let witness = Witness::of(&state);
+        match extend(mesh, state, tail.as_ref()).await {
+            Err(Error::Damaged(_)) => witnesses.note(session, witness),
+            other => return other,
+        }
     }
-    if let Some(tail) = &tail
-        && tail.seq == state.seq
-        && Digest::of(&tail.body) != state.hash
-    {
-        return Err(Error::Damaged(format!(
-            "commit {} is not what it was",
-            state.n
-        )));
+    let (tail_seq, snapshot) = tail_and_snapshot(mesh, session).await?;
+    let state = begin(mesh, session, snapshot.as_ref(), tail_seq).await?;
+    if let Some(witness) = witnesses.of(session) {
+        if !is_overruled(&witness, &state) {
+            check(mesh, session, &witness, tail_seq).await?;
+        }
+        witnesses.forget(session);
     }
-    extend(mesh, state, tail_seq).await
+    Ok(state)
 }
 
-/// Reads a session that nothing is known of.
-async fn from_broker(mesh: &Mesh, session: &SessionId) -> Result<State, Error> {
+/// Where the log ends, and the snapshot, which is never taken to be newer than that.
+async fn tail_and_snapshot(
+    mesh: &Mesh,
+    session: &SessionId,
+) -> Result<(u64, Option<Snapshot>), Error> {
     let (log, snaps) = (mesh.log(), mesh.snaps());
     let seq = |tail: Option<Stored>| tail.map_or(0, |stored| stored.seq);
     let (tail, snapshot) = tokio::join!(log.tail(session), snaps.get(session));
-    let (mut tail_seq, snapshot) = (seq(tail?), snapshot?);
-    if let Some(Snapshot { mark, .. }) = &snapshot
-        && mark.seq > tail_seq
-    {
+    let (tail_seq, snapshot) = (seq(tail?), snapshot?);
+    if snapshot.as_ref().is_some_and(|found| found.mark.seq > tail_seq) {
         // An owner may have moved between the two readings. A log that is shorter than its snapshot still is when it is read
         // after it.
-        tail_seq = seq(log.tail(session).await?);
+        return Ok((seq(log.tail(session).await?), snapshot));
     }
-    let state = begin(mesh, session, snapshot.as_ref(), tail_seq).await?;
-    if let Some(Snapshot { mark, .. }) = &snapshot
-        && state.n < mark.n
-    {
-        return Err(Error::Damaged(format!(
-            "it ends at commit {}, but commit {} was stored",
-            state.n, mark.n
-        )));
-    }
-    Ok(state)
+    Ok((tail_seq, snapshot))
 }
 
-async fn extend(mesh: &Mesh, mut state: State, upto: u64) -> Result<State, Error> {
-    if state.seq < upto {
-        for stored in mesh.log().read(&state.session, state.seq, upto).await? {
-            absorb(&mut state, &stored)?;
+/// A known state and what came after it.
+async fn extend(mesh: &Mesh, state: State, tail: Option<&Stored>) -> Result<State, Error> {
+    let tail_seq = tail.map_or(0, |stored| stored.seq);
+    if tail_seq < state.seq {
+        return Err(went_back(&Witness::of(&state), tail_seq));
+    }
+    if let Some(tail) = tail
+        && tail.seq == state.seq
+    {
+        return if Digest::of(&tail.body) == state.hash {
+            Ok(state)
+        } else {
+            Err(replaced(state.n))
+        };
+    }
+    let after = state.seq;
+    fold_from(mesh, state, after, tail_seq).await
+}
+
+async fn fold_from(mesh: &Mesh, state: State, after: u64, upto: u64) -> Result<State, Error> {
+    let session = state.session.clone();
+    let mut fold = Fold::new(state);
+    if after < upto {
+        for stored in mesh.log().read(&session, after, upto).await? {
+            fold.take(&stored.body, stored.seq);
         }
     }
-    Ok(state)
+    Ok(fold.finish()?)
 }
 
 async fn begin(
@@ -105,13 +108,11 @@ async fn begin(
     tail_seq: u64,
 ) -> Result<State, Error> {
     let Some(Snapshot { mark, state }) = snapshot else {
-        return extend(mesh, State::new(session.clone()), tail_seq).await;
+        return fold_from(mesh, State::new(session.clone()), 0, tail_seq).await;
     };
+    let witness = Witness::from(mark);
     if mark.seq > tail_seq {
-        return Err(Error::Damaged(format!(
-            "it ends at sequence {tail_seq}, but sequence {} was stored",
-            mark.seq
-        )));
+        return Err(went_back(&witness, tail_seq));
     }
     let folded = state.as_ref().and_then(|bytes| read_snapshot(bytes, mark));
     let after = if folded.is_some() {
@@ -119,49 +120,124 @@ async fn begin(
     } else {
         0
     };
-    let mut state = folded
-        .clone()
-        .unwrap_or_else(|| State::new(session.clone()));
+    let is_folded = folded.is_some();
+    let mut fold = Fold::new(folded.unwrap_or_else(|| State::new(session.clone())));
     let mut is_witnessed = false;
     for stored in mesh.log().read(session, after, tail_seq).await? {
         if stored.seq == mark.seq {
             if Digest::of(&stored.body) != mark.hash {
-                return Err(Error::Damaged(format!(
-                    "commit {} is not what was stored",
-                    mark.n
-                )));
+                return Err(replaced(mark.n));
             }
             is_witnessed = true;
-            if folded.is_some() {
+            if is_folded {
                 continue;
             }
         }
-        absorb(&mut state, &stored)?;
+        fold.take(&stored.body, stored.seq);
     }
+    let state = fold.finish()?;
     if is_witnessed {
         Ok(state)
     } else {
-        Err(Error::Damaged(format!("commit {} is gone", mark.n)))
+        Err(replaced(mark.n))
     }
+}
+
+/// Whether the log holds what a witness saw.
+async fn check(
+    mesh: &Mesh,
+    session: &SessionId,
+    witness: &Witness,
+    tail_seq: u64,
+) -> Result<(), Error> {
+    if witness.seq > tail_seq {
+        return Err(went_back(witness, tail_seq));
+    }
+    let after = witness.seq.saturating_sub(1);
+    let stored = mesh.log().read(session, after, witness.seq).await?;
+    let is_there = |stored: &Stored| Digest::of(&stored.body) == witness.hash;
+    if stored.first().is_some_and(is_there) {
+        Ok(())
+    } else {
+        Err(replaced(witness.n))
+    }
+}
+
+/// Whether an operator has accepted the loss of what a witness saw.
+fn is_overruled(witness: &Witness, state: &State) -> bool {
+    state
+        .loss
+        .is_some_and(|loss| witness.n >= loss.from && witness.at_ms <= loss.at_ms)
+}
+
+fn went_back(witness: &Witness, tail_seq: u64) -> Error {
+    Error::Damaged(format!(
+        "it ends at sequence {tail_seq}, but commit {} was stored at sequence {}",
+        witness.n, witness.seq
+    ))
+}
+
+fn replaced(n: u64) -> Error {
+    Error::Damaged(format!("commit {n} is not what was stored"))
+}
+
+/// A session's whole log, read past every snapshot: what is wrong with it, where its stored bytes end, and what the next commit
+/// must follow. `None` as damage: nothing is wrong.
+pub(super) async fn examine(
+    mesh: &Mesh,
+    witnesses: &Witnesses,
+    session: &SessionId,
+    known: Option<&State>,
+) -> Result<(Option<Damage>, u64), Error> {
+    let tail = mesh.log().tail(session).await?;
+    let tail_seq = tail.map_or(0, |stored| stored.seq);
+    let mut seen: Vec<Witness> = Vec::new();
+    seen.extend(
+        mesh.snaps()
+            .get(session)
+            .await?
+            .map(|one| Witness::from(&one.mark)),
+    );
+    seen.extend(known.map(Witness::of));
+    seen.extend(witnesses.of(session));
+    let mut missing: Vec<&Witness> = seen.iter().collect();
+    let mut fold = Fold::new(State::new(session.clone()));
+    if tail_seq > 0 {
+        for stored in mesh.log().read(session, 0, tail_seq).await? {
+            let hash = Digest::of(&stored.body);
+            missing.retain(|witness| witness.seq != stored.seq || witness.hash != hash);
+            fold.take(&stored.body, stored.seq);
+        }
+    }
+    let n_max = seen.iter().map(|witness| witness.n).max().unwrap_or(0);
+    let damage = match fold.finish() {
+        Err(mut damage) => {
+            damage.n_max = damage.n_max.max(n_max);
+            Some(*damage)
+        }
+        Ok(state) => {
+            missing.retain(|witness| !is_overruled(witness, &state));
+            missing.first().map(|witness| {
+                let error = if witness.seq > tail_seq {
+                    went_back(witness, tail_seq)
+                } else {
+                    replaced(witness.n)
+                };
+                Damage::of(state, n_max, error.to_string())
+            })
+        }
+    };
+    Ok((damage, tail_seq))
 }
 
 /// A snapshot of another version of the fold is worth nothing; the log is folded anew.
 fn read_snapshot(bytes: &[u8], mark: &Mark) -> Option<State> {
     let (version, state): (u32, State) = serde_json::from_slice(bytes).ok()?;
-    (version == FOLD_VERSION
-        && state.n == mark.n
-        && state.seq == mark.seq
-        && state.hash == mark.hash)
-        .then_some(state)
+    let is_of_mark = state.n == mark.n && state.seq == mark.seq && state.hash == mark.hash;
+    (version == FOLD_VERSION && is_of_mark).then_some(state)
 }
 
 /// The body of a snapshot.
 pub(super) fn write_snapshot(state: &State) -> Option<Vec<u8>> {
     serde_json::to_vec(&(FOLD_VERSION, state)).ok()
-}
-
-fn absorb(state: &mut State, stored: &Stored) -> Result<(), Error> {
-    let commit = Commit::decode(&stored.body)?;
-    state.absorb(&commit, Digest::of(&stored.body), stored.seq)?;
-    Ok(())
 }

@@ -111,7 +111,12 @@ impl Run {
             .as_ref()
             .map_or(Cursor::default(), |state| state.cursor);
         let (state, unread) = tokio::join!(
-            load::load(&self.harness.mesh, &self.session, known),
+            load::load(
+                &self.harness.mesh,
+                &self.harness.shared.witnesses,
+                &self.session,
+                known
+            ),
             self.read_lanes(cursor),
         );
         let (state, unread) = (state?, unread?);

@@ -6,7 +6,7 @@ use teamster_core::turn::Settings;
 use teamster_mesh::{Mesh, registry::Registry};
 use tokio_util::sync::CancellationToken;
 
-use super::{allowed::Compiled, cache::Cache, config::Config, desk::Desk, heads::Heads};
+use super::{allowed::Compiled, cache::Cache, config::Config, desk::Desk, heads::Heads, witness::Witnesses};
 
 /// What exists before the mesh is there.
 pub(super) struct Shared {
@@ -15,6 +15,7 @@ pub(super) struct Shared {
     pub(super) desk: Desk,
     pub(super) cache: Cache,
     pub(super) allowed: Compiled,
+    pub(super) witnesses: Witnesses,
     pub(super) heads: Heads,
 }
 
@@ -26,6 +27,7 @@ impl Shared {
             desk: Desk::default(),
             cache: Cache::default(),
             allowed: Compiled::default(),
+            witnesses: Witnesses::default(),
             heads: Heads::default(),
         }
     }

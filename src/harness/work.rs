@@ -19,7 +19,7 @@ use teamster_protocol::{
 };
 use tokio::time::Instant;
 
-use super::{act, clock, desk::Entry, run, shared::Harness};
+use super::{act, clock, desk::Entry, run, shared::Harness, witness::Witness};
 
 /// Why a session is given up before it rests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,10 +108,10 @@ impl<'a> Work<'a> {
                 self.commit().await?;
             } else if matches!(action, Action::Idle | Action::Await { .. }) {
                 return Ok(self.draft.into_state());
-            } else if !self.settle(&action).await {
+            } else if !self.settle(&action).await? {
                 self.guard().await?;
                 for outcome in act::execute(&mut self, &action).await? {
-                    self.draft.take(&outcome, clock::now_ms());
+                    self.take(&outcome).await?;
                 }
             }
         }
@@ -132,8 +132,16 @@ impl<'a> Work<'a> {
                 from: head.owner.clone(),
                 attempt: turn.attempt + 1,
             };
-            self.draft.apply(vec![event], clock::now_ms());
+            let _fits = self.draft.apply(vec![event], clock::now_ms()); // it is the first
         }
+    }
+
+    /// Adds what an outcome means to the draft. Where it does not fit, what is drafted is stored first.
+    pub(super) async fn take(&mut self, outcome: &Outcome) -> Result<(), GiveUp> {
+        while !self.draft.take(outcome, clock::now_ms()) {
+            self.commit().await?;
+        }
+        Ok(())
     }
 
     /// What runs in this turn as far as the registry goes.
@@ -155,19 +163,21 @@ impl<'a> Work<'a> {
     }
 
     /// Does what needs nobody; false when the action is of another kind.
-    async fn settle(&mut self, action: &Action) -> bool {
+    async fn settle(&mut self, action: &Action) -> Result<bool, GiveUp> {
         let bound = bound(&self.catalog());
         let price = self.price().await;
         let env = self.env(&bound, price.as_ref());
         let now_ms = env.now_ms;
         let Some(events) = settle(self.draft.state(), action, &env) else {
-            return false;
+            return Ok(false);
         };
-        self.draft.apply(events, now_ms);
-        if *action == Action::Assemble {
+        if !self.draft.apply(events, now_ms) {
+            // The machine is asked again, on top of what is stored then.
+            self.commit().await?;
+        } else if *action == Action::Assemble {
             self.has_looked = false;
         }
-        true
+        Ok(true)
     }
 
     fn env<'e>(&'e self, bound: &'e BTreeSet<Point>, price: Option<&'e Price>) -> Env<'e> {
@@ -211,7 +221,7 @@ impl<'a> Work<'a> {
                     input: read_input(&queued),
                 };
                 self.drained_bytes += queued.body.len();
-                self.draft.take(&Outcome::Input(incoming), clock::now_ms());
+                self.take(&Outcome::Input(incoming)).await?;
             }
         }
         Ok(())
@@ -323,13 +333,21 @@ impl<'a> Work<'a> {
             }
             CommitError::WentBack { tail } => {
                 tracing::error!(session = %self.session, tail, code = "session.log_damaged", "the log went back");
-                GiveUp::WentBack
+                self.went_back()
             }
             CommitError::Unknown(error) => {
                 tracing::warn!(session = %self.session, error = %teamster_telemetry::chain(error), "a commit is unconfirmed");
                 GiveUp::Unavailable
             }
         }
+    }
+
+    /// The log is behind what this owner stored: that is remembered, for the log itself does not show it.
+    fn went_back(&self) -> GiveUp {
+        let witness = Witness::of(self.draft.state());
+        let witnesses = &self.harness.shared.witnesses;
+        witnesses.note(&self.session, witness);
+        GiveUp::WentBack
     }
 
     async fn follow_up(&self, sealed: &Sealed) {
@@ -367,6 +385,9 @@ impl<'a> Work<'a> {
             Ok(tail) if tail.as_ref().map_or(0, |stored| stored.seq) == state.seq => {
                 self.proof = Some(Instant::now());
                 Ok(())
+            }
+            Ok(tail) if tail.as_ref().map_or(0, |stored| stored.seq) < state.seq => {
+                Err(self.went_back())
             }
             Ok(_) => Err(GiveUp::Fenced),
             Err(_) => Err(GiveUp::Unavailable),

@@ -13,8 +13,10 @@
 )]
 
 mod approval;
+mod bounds;
 mod chain;
 mod cli;
+mod damage;
 mod demo;
 mod hook;
 mod house;

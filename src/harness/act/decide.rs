@@ -11,6 +11,7 @@ use teamster_protocol::{
     limits,
     message::ResultKind,
     policy::Judgement,
+    text,
 };
 use tokio::time::Instant;
 
@@ -216,7 +217,7 @@ fn hold(
 fn denied(reason: &str, judgement: Option<Judgement>) -> Decided {
     Decided::Refuse {
         outcome: ResultKind::DeniedByPolicy,
-        text: reason.to_owned(),
+        text: text::cut(reason, limits::FAULT_TEXT_BYTES_MAX),
         judgement,
     }
 }

@@ -139,6 +139,13 @@ fn read(body: &[u8], binding: &Binding) -> Result<Verdict, String> {
     if body.is_empty() {
         return Ok(Verdict::proceed());
     }
+    if body.len() > limits::HOOK_REPLY_BYTES_MAX {
+        return Err(format!(
+            "its answer has {} bytes; {} are taken",
+            body.len(),
+            limits::HOOK_REPLY_BYTES_MAX
+        ));
+    }
     let verdict: Verdict = serde_json::from_slice(body)
         .map_err(|error| format!("its answer cannot be read: {error}"))?;
     if let Verdict::Continue { mutations, .. } = &verdict {

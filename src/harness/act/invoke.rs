@@ -10,6 +10,7 @@ use teamster_protocol::{
     hook::{self, CallResult, Point, Verdict},
     limits,
     message::ResultKind,
+    text,
 };
 use tokio::time::Instant;
 
@@ -68,7 +69,7 @@ pub(super) async fn invoke(work: &mut Work<'_>, ids: &[CallId]) -> Result<Vec<Ou
         Some(Interrupt::Drain) if !running.is_empty() => {
             // What has come back is stored; the rest goes on, and whoever has the session next asks for it.
             for outcome in &outcomes {
-                work.draft.take(outcome, clock::now_ms());
+                work.take(outcome).await?;
             }
             if !work.draft.is_empty() {
                 work.commit().await?;
@@ -115,6 +116,8 @@ async fn run(work: &Work<'_>, id: &CallId) -> (CallId, Option<Outcome>) {
     let begun = Instant::now();
     let answer = call_with_patience(work, open, &contract).await;
     let (kind, text) = result(open, answer);
+    // A hook sees what would be stored, no more.
+    let text = text::cut(&text, limits::RESULT_BYTES_MAX);
     let (kind, text, notes) = after(work, open, &contract, kind, text).await;
     let duration_ms = clock::millis(begun.elapsed());
     (

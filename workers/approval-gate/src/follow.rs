@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
+use teamster_core::turn::fold::counting;
 use teamster_mesh::{
     Error, Mesh,
     log::{From, Stored},
 };
-use teamster_protocol::{Commit, SessionId};
+use teamster_protocol::SessionId;
 use tokio_util::sync::CancellationToken;
 
 use crate::inbox::Inbox;
@@ -74,25 +75,26 @@ async fn catch_up(
     if last.seq <= after {
         return Ok(());
     }
-    let stored = mesh.log().read(session, after, last.seq).await?;
-    let mut commits = Vec::with_capacity(stored.len());
-    for one in stored {
-        match Commit::decode(&one.body) {
-            Ok(commit) => commits.push((one.seq, commit)),
-            Err(error) => {
-                // One session that cannot be read must not hide the requests of the others.
-                tracing::error!(
-                    %session,
-                    seq = one.seq,
-                    error = %teamster_telemetry::chain(&error),
-                    "a commit cannot be read; the session's requests are not listed"
-                );
-                return Ok(());
-            }
-        }
+    let mut stored = mesh.log().read(session, after, last.seq).await?;
+    if after > 0 && stored.iter().any(|one| accepts_loss(&one.body)) {
+        // Which commits count is told from the whole log; those that are folded already change nothing.
+        stored = mesh.log().read(session, 0, last.seq).await?;
     }
-    inbox.fold(session, commits.iter().map(|(seq, commit)| (*seq, commit)));
+    let bytes: Vec<(u64, &[u8])> = stored.iter().map(|one| (one.seq, &*one.body)).collect();
+    match counting(session, &bytes) {
+        Ok(commits) => inbox.fold(session, commits.iter().map(|(seq, commit)| (*seq, commit))),
+        // One session that cannot be read must not hide the requests of the others.
+        Err(error) => tracing::error!(
+            %session,
+            error = %teamster_telemetry::chain(&error),
+            "a commit cannot be read; the session's requests are not listed"
+        ),
+    }
     Ok(())
+}
+
+fn accepts_loss(body: &[u8]) -> bool {
+    std::str::from_utf8(body).is_ok_and(|text| text.contains(r#""type":"loss_accepted""#))
 }
 
 /// What a commit means for the inbox.
@@ -114,7 +116,10 @@ fn concern(body: &[u8]) -> Concern {
     };
     if text.contains(r#""phase":"deleted""#) {
         Concern::Deleted
-    } else if text.contains(r#""phase":"parked""#) || text.contains(r#""type":"approval_"#) {
+    } else if text.contains(r#""phase":"parked""#)
+        || text.contains(r#""type":"approval_"#)
+        || accepts_loss(body)
+    {
         Concern::Approvals
     } else {
         Concern::Nothing

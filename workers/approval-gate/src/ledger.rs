@@ -26,6 +26,14 @@ impl Ledger {
     fn take(&mut self, session: &SessionId, at_ms: u64, event: &Event) {
         match event {
             Event::SessionCreated { workspace, .. } => self.workspace.clone_from(workspace),
+            // What was asked in the part that was given up is asked no more.
+            Event::LossAccepted { .. } => {
+                for entry in self.entries.values_mut() {
+                    entry
+                        .resolution
+                        .get_or_insert(Resolution::Withdrawn { at_ms });
+                }
+            }
             Event::TurnStarted { turn, .. } => self.turn = Some(turn.clone()),
             Event::ApprovalRequested {
                 approval,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use teamster_core::turn::fold::counting;
 use teamster_mesh::{Mesh, log::From};
 use teamster_protocol::{
     ApprovalId, Commit, Fault, SessionId, function::approval::GetReply, limits,
@@ -20,17 +21,16 @@ pub(crate) async fn ledger(mesh: &Mesh, session: &SessionId) -> Result<Option<Le
         return Ok(None);
     };
     let mut ledger = Ledger::default();
-    for stored in log.read(session, 0, tail.seq).await? {
-        let commit = Commit::decode(&stored.body).map_err(|error| {
-            Fault::internal(
-                "approval.log_unreadable",
-                format_args!(
-                    "commit {} of session {session} cannot be read: {error}",
-                    stored.seq
-                ),
-            )
-        })?;
-        ledger.apply(session, &commit);
+    let stored = log.read(session, 0, tail.seq).await?;
+    let bytes: Vec<(u64, &[u8])> = stored.iter().map(|one| (one.seq, &*one.body)).collect();
+    let commits = counting(session, &bytes).map_err(|error| {
+        Fault::internal(
+            "approval.log_unreadable",
+            format_args!("the log of session {session} cannot be read: {error}"),
+        )
+    })?;
+    for (_, commit) in &commits {
+        ledger.apply(session, commit);
     }
     Ok(Some(ledger))
 }

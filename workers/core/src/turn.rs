@@ -8,6 +8,7 @@
 
 pub mod call;
 pub mod draft;
+pub mod fold;
 pub mod history;
 pub mod load;
 pub mod next;
@@ -19,6 +20,7 @@ pub mod state;
 mod tests;
 
 pub use draft::Draft;
+pub use fold::Fold;
 pub use next::{Action, Barrier, Env, Settings, next};
 pub use on::{Decided, HookNote, Incoming, Input, Outcome, on, settle};
 pub use state::State;

@@ -246,6 +246,19 @@ pub enum Event {
         /// Why.
         why: DropReason,
     },
+    /// The log was shorter than it had been, or did not fold, and an operator let the session go on without what is missing.
+    /// Only the first event of a commit, and the only way past a break: what lies between the commit that is kept and this
+    /// one does not count any more.
+    LossAccepted {
+        /// Who accepted it.
+        by: Principal,
+        /// The first commit that does not count.
+        lost_from: u64,
+        /// SHA-256 of the last commit that counts; zero if none does.
+        kept: Digest,
+        /// What was wrong.
+        message: String,
+    },
     /// Another harness took the running turn over.
     TookOver {
         /// The owner before.

@@ -16,6 +16,8 @@ pub const WIRE_NAME_CHARS_MAX: usize = 64;
 
 /// Bytes of one commit.
 pub const COMMIT_BYTES_MAX: usize = 512 * 1024;
+/// Bytes of events that one commit gathers; the rest of `COMMIT_BYTES_MAX` is its head, what it consumes and its outbox.
+pub const EVENTS_BYTES_MAX: usize = COMMIT_BYTES_MAX - 96 * 1024;
 /// Bytes of one user message's text.
 pub const MESSAGE_BYTES_MAX: usize = 128 * 1024;
 /// Bytes of what a model may say in one generation, calls included. More is cut as `length`.
@@ -51,6 +53,9 @@ pub const SESSIONS_AT_ONCE_MAX: usize = 512;
 pub const REQUESTS_AT_ONCE_MAX: usize = 1024;
 /// Turns of one session that a harness runs under one lease before it lets others have the slot.
 pub const TURNS_PER_LEASE_MAX: u32 = 32;
+/// Numbers that a commit leaves out which accepts the loss of a part of the log: what was lost has used some of them for ids
+/// that must not be made again.
+pub const LOSS_NUMBERS_SKIPPED: u64 = 1024;
 /// Takeovers of one turn before it is ended as poisoned.
 pub const ATTEMPTS_MAX: u32 = 5;
 /// Commits read in one batch while a session is loaded.
@@ -104,6 +109,8 @@ pub const CALL_CANCEL_GRACE: Duration = Duration::from_secs(2);
 pub const HOOK_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long all hooks of one point may take together.
 pub const HOOK_CHAIN: Duration = Duration::from_secs(15);
+/// Bytes of one hook's answer; a longer one is a failure of the hook.
+pub const HOOK_REPLY_BYTES_MAX: usize = 256 * 1024;
 /// Hooks that may be bound to one point.
 pub const HOOKS_PER_POINT_MAX: usize = 16;
 /// How long an approval may wait when the policy states nothing.

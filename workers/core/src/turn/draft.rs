@@ -3,11 +3,13 @@
 use teamster_protocol::{
     Commit, Digest, Event, Head, Phase,
     commit::{Bell, Outbox, VERSION},
+    event::{DropReason, EndReason},
     id::Incarnation,
+    limits,
 };
 
 use crate::turn::{
-    on::{Incoming, Outcome, on},
+    on::{Incoming, Outcome, close, on},
     state::{CallState, State},
 };
 
@@ -18,6 +20,8 @@ pub struct Draft {
     consumed: Vec<teamster_protocol::commit::Consumed>,
     events: Vec<Event>,
     outbox: Vec<Outbox>,
+    /// Bytes of what was gathered, as JSON.
+    bytes: usize,
     /// When its first event was added. A commit has one time, so that every reader folds what its writer folded.
     at_ms: Option<u64>,
 }
@@ -41,6 +45,7 @@ impl Draft {
             consumed: Vec::new(),
             events: Vec::new(),
             outbox: Vec::new(),
+            bytes: 0,
             at_ms: None,
         }
     }
@@ -60,11 +65,47 @@ impl Draft {
         self.events.is_empty() && self.consumed.is_empty()
     }
 
-    /// Adds events.
-    pub fn apply(&mut self, events: Vec<Event>, now_ms: u64) {
+    /// Adds events. False: they do not fit beside what is drafted. Store that first; then they must be made anew.
+    #[must_use]
+    pub fn apply(&mut self, events: Vec<Event>, now_ms: u64) -> bool {
+        let bytes = bytes_of(&events);
+        if !self.has_room(bytes) {
+            return false;
+        }
+        self.gather(events, bytes, now_ms);
+        true
+    }
+
+    /// Adds what an outcome means; an input is consumed. False: it does not fit beside what is drafted. Store that first,
+    /// then take it again. What no commit can hold is dropped if it is an input, and else ends the turn.
+    #[must_use]
+    pub fn take(&mut self, outcome: &Outcome, now_ms: u64) -> bool {
+        let at_ms = self.at_ms.unwrap_or(now_ms);
+        let mut events = on(&self.state, outcome, at_ms);
+        let mut bytes = bytes_of(&events);
+        if bytes > limits::EVENTS_BYTES_MAX {
+            events = too_large(&self.state, outcome, bytes);
+            bytes = bytes_of(&events);
+        }
+        if !self.has_room(bytes) {
+            return false;
+        }
+        if let Outcome::Input(incoming) = outcome {
+            self.consume(incoming, at_ms);
+        }
+        self.gather(events, bytes, at_ms);
+        true
+    }
+
+    fn has_room(&self, bytes: usize) -> bool {
+        self.is_empty() || self.bytes.saturating_add(bytes) <= limits::EVENTS_BYTES_MAX
+    }
+
+    fn gather(&mut self, events: Vec<Event>, bytes: usize, now_ms: u64) {
         if events.is_empty() {
             return;
         }
+        self.bytes = self.bytes.saturating_add(bytes);
         let at_ms = *self.at_ms.get_or_insert(now_ms);
         for event in &events {
             self.outbox.extend(outbox_of(event));
@@ -73,22 +114,13 @@ impl Draft {
         self.events.extend(events);
     }
 
-    /// Adds what an outcome means; an input is consumed.
-    pub fn take(&mut self, outcome: &Outcome, now_ms: u64) {
-        let at_ms = self.at_ms.unwrap_or(now_ms);
-        let events = on(&self.state, outcome, at_ms);
-        if let Outcome::Input(incoming) = outcome {
-            self.consume(incoming, at_ms);
-        }
-        self.apply(events, at_ms);
-    }
-
     fn consume(&mut self, incoming: &Incoming, now_ms: u64) {
         let at_ms = *self.at_ms.get_or_insert(now_ms);
         let consumed = incoming.consumed(&self.state);
         self.state.consume(consumed.id.clone(), consumed.seq, at_ms);
         self.state.cursor.advance(consumed.lane, consumed.seq);
         self.consumed.push(consumed);
+        self.bytes = self.bytes.saturating_add(CONSUMED_BYTES);
     }
 
     /// Makes the commit of an owner that holds `bell`.
@@ -121,7 +153,8 @@ impl Draft {
     /// The state once the commit is stored at stream sequence `seq`.
     pub fn stored(self, sealed: Sealed, seq: u64) -> State {
         let mut state = self.state;
-        state.seal(sealed.commit.head, sealed.commit.outbox, sealed.hash, seq);
+        let commit = sealed.commit;
+        state.seal(commit.head, commit.outbox, commit.at_ms, sealed.hash, seq);
         state
     }
 
@@ -136,6 +169,56 @@ impl Draft {
             cursor: self.state.cursor,
             deadline,
         }
+    }
+}
+
+/// Bytes of one consumed input in a commit, as JSON.
+const CONSUMED_BYTES: usize = 112;
+
+fn bytes_of(events: &[Event]) -> usize {
+    let mut count = Count(0);
+    // What cannot be encoded is found when the commit is sealed.
+    for event in events {
+        if serde_json::to_writer(&mut count, event).is_err() {
+            return usize::MAX;
+        }
+    }
+    count.0
+}
+
+/// Counts what is written.
+struct Count(usize);
+
+impl std::io::Write for Count {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What an outcome means that no commit can hold.
+fn too_large(state: &State, outcome: &Outcome, bytes: usize) -> Vec<Event> {
+    let message = format!(
+        "it takes {bytes} bytes of a commit, which holds {}",
+        limits::EVENTS_BYTES_MAX
+    );
+    match outcome {
+        Outcome::Input(incoming) => vec![Event::InputDropped {
+            lane: incoming.lane,
+            seq: incoming.seq,
+            why: DropReason::Malformed { message },
+        }],
+        _ => close(
+            state,
+            &EndReason::Failed {
+                code: "turn.too_large".to_owned(),
+                message: format!("what a hook, a model or a function gave is too large: {message}"),
+            },
+        ),
     }
 }
 

@@ -437,7 +437,7 @@ fn finish(state: &State, reason: &EndReason, env: &Env<'_>) -> Vec<Event> {
 }
 
 /// Ends the turn with everything that is open in it.
-fn close(state: &State, reason: &EndReason) -> Vec<Event> {
+pub(crate) fn close(state: &State, reason: &EndReason) -> Vec<Event> {
     let Some(turn) = &state.turn else {
         return Vec::new();
     };

@@ -16,7 +16,7 @@ use teamster_protocol::{
 pub use crate::turn::running::{Call, CallState, Generation, Held, Turn};
 
 /// Version of the fold. A snapshot of another version is folded anew.
-pub const FOLD_VERSION: u32 = 1;
+pub const FOLD_VERSION: u32 = 2;
 
 /// Everything that is known about a session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -29,6 +29,8 @@ pub struct State {
     pub seq: u64,
     /// SHA-256 of the last commit's bytes.
     pub hash: Digest,
+    /// When the last commit was made, in milliseconds since 1970.
+    pub at_ms: u64,
     /// Head of the last commit.
     pub head: Option<Head>,
     /// What the last commit wants published; the next owner publishes it again.
@@ -61,6 +63,17 @@ pub struct State {
     pub cost: NanoUsd,
     /// Whether a model without a known price was used.
     pub is_cost_partial: bool,
+    /// The loss of a part of the log that was accepted last.
+    pub loss: Option<Loss>,
+}
+
+/// The loss of a part of the log, accepted by an operator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loss {
+    /// The first commit that does not count.
+    pub from: u64,
+    /// When it was accepted, in milliseconds since 1970.
+    pub at_ms: u64,
 }
 
 /// A consumed input: what makes a late repetition recognisable.
@@ -127,6 +140,12 @@ pub enum FoldError {
         /// The commit.
         n: u64,
     },
+    /// The commit accepts another loss than the one before it.
+    #[error("commit {n} accepts another loss than the one before it")]
+    Acceptance {
+        /// The commit.
+        n: u64,
+    },
 }
 
 impl State {
@@ -137,6 +156,7 @@ impl State {
             n: 0,
             seq: 0,
             hash: Digest::ZERO,
+            at_ms: 0,
             head: None,
             outbox: Vec::new(),
             cursor: Cursor::default(),
@@ -153,23 +173,46 @@ impl State {
             usage: Usage::default(),
             cost: NanoUsd::default(),
             is_cost_partial: false,
+            loss: None,
         }
     }
 
     /// Folds one stored commit.
     pub fn absorb(&mut self, commit: &Commit, hash: Digest, seq: u64) -> Result<(), FoldError> {
+        self.absorb_behind(commit, hash, seq, self.hash)
+    }
+
+    /// Folds one stored commit that lies behind bytes with the digest `before`. These are the last folded commit, or, for an
+    /// acceptance of their loss, what could not be folded.
+    pub(crate) fn absorb_behind(
+        &mut self,
+        commit: &Commit,
+        hash: Digest,
+        seq: u64,
+        before: Digest,
+    ) -> Result<(), FoldError> {
+        let n = commit.n;
         if commit.session != self.session {
-            return Err(FoldError::Session { n: commit.n });
+            return Err(FoldError::Session { n });
         }
-        if commit.n != self.n + 1 {
+        let loss = accepted_loss(commit)?;
+        let is_next = match loss {
+            None => n == self.n + 1,
+            Some(_) => n > self.n,
+        };
+        if !is_next {
             return Err(FoldError::Number {
                 last: self.n,
-                found: commit.n,
+                found: n,
             });
         }
-        if commit.prev != self.hash {
-            return Err(FoldError::Chain { n: commit.n });
+        if loss.is_some_and(|loss| loss != (self.n + 1, self.hash)) {
+            return Err(FoldError::Acceptance { n });
         }
+        if commit.prev != before || (loss.is_none() && before != self.hash) {
+            return Err(FoldError::Chain { n });
+        }
+        self.n = n - 1;
         for input in &commit.consumed {
             self.consume(input.id.clone(), input.seq, commit.at_ms);
             self.cursor.advance(input.lane, input.seq);
@@ -177,13 +220,27 @@ impl State {
         for event in &commit.events {
             self.apply(event, commit.at_ms);
         }
-        self.seal(commit.head.clone(), commit.outbox.clone(), hash, seq);
+        self.seal(
+            commit.head.clone(),
+            commit.outbox.clone(),
+            commit.at_ms,
+            hash,
+            seq,
+        );
         Ok(())
     }
 
     /// Ends the draft that made this state: it is stored.
-    pub(crate) fn seal(&mut self, head: Head, outbox: Vec<Outbox>, hash: Digest, seq: u64) {
+    pub(crate) fn seal(
+        &mut self,
+        head: Head,
+        outbox: Vec<Outbox>,
+        at_ms: u64,
+        hash: Digest,
+        seq: u64,
+    ) {
         self.n += 1;
+        self.at_ms = at_ms;
         self.hash = hash;
         self.seq = seq;
         self.cursor = head.cursor;
@@ -274,6 +331,12 @@ impl State {
                 ..
             } => self.start_turn(turn, *number, options.as_ref(), at_ms),
             Event::TurnEnded { reason, .. } => self.end_turn(reason),
+            Event::LossAccepted { lost_from, .. } => {
+                self.loss = Some(Loss {
+                    from: *lost_from,
+                    at_ms,
+                });
+            }
             Event::TookOver { attempt, .. } => {
                 self.epoch = n;
                 self.with_turn(|turn| turn.attempt = *attempt);
@@ -493,4 +556,18 @@ impl State {
             turn.cost = turn.cost.plus(cost.unwrap_or_default());
         });
     }
+}
+
+/// The loss that a commit accepts: the first commit that does not count, and the digest of the last that does.
+pub(crate) fn accepted_loss(commit: &Commit) -> Result<Option<(u64, Digest)>, FoldError> {
+    let is_acceptance = |event: &Event| matches!(event, Event::LossAccepted { .. });
+    if commit.events.iter().skip(1).any(is_acceptance) {
+        return Err(FoldError::Acceptance { n: commit.n });
+    }
+    Ok(match commit.events.first() {
+        Some(Event::LossAccepted {
+            lost_from, kept, ..
+        }) => Some((*lost_from, *kept)),
+        _ => None,
+    })
 }

@@ -1,7 +1,9 @@
 //! The turn machine under random inputs, losses, repetitions and crashes between any two commits.
 
+mod damage;
 mod desk;
 mod naming;
+mod size;
 mod world;
 
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! `harness::send`, `harness::stop`, `harness::status`, `harness::function::resolve`.
+//! `harness::send`, `harness::stop`, `harness::status`, `harness::function::resolve`, `harness::accept_loss`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -175,4 +175,29 @@ pub struct ResolveRequest {
 pub struct ResolveReply {
     /// Its sequence in CONTROL.
     pub seq: u64,
+}
+
+/// Asks that a session whose log is damaged may go on from what the log still holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AcceptLossRequest {
+    /// The session.
+    pub session_id: SessionId,
+    /// Must be true: what is missing is given up for good.
+    #[serde(default)]
+    pub confirm: bool,
+}
+
+/// A loss that is accepted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AcceptLossReply {
+    /// The session.
+    pub session_id: SessionId,
+    /// The last commit that counts; 0 if none does.
+    pub kept: u64,
+    /// The commit that holds the acceptance.
+    pub commit: u64,
+    /// What was wrong.
+    pub message: String,
 }

@@ -12,6 +12,9 @@ use crate::turn::{call, state::State};
 /// A held call's arguments stand in its commit a second time, and both must fit into `COMMIT_BYTES_MAX`.
 const MESSAGE_JSON_BYTES_MAX: usize = 240 * 1024;
 
+/// Calls that an answer may hold at all. Each is proposed and has a result, so that they count more than their bytes.
+const CALLS_MAX: usize = 1024;
+
 pub(super) fn on_generated(
     state: &State,
     request: &RequestId,
@@ -32,7 +35,9 @@ pub(super) fn on_generated(
     );
     let message = assistant(state, request, completion, is_whole, at_ms);
     let is_too_large = message.as_ref().is_some_and(|message| {
-        serde_json::to_vec(message).map_or(usize::MAX, |bytes| bytes.len()) > MESSAGE_JSON_BYTES_MAX
+        calls_in(message) > CALLS_MAX
+            || serde_json::to_vec(message).map_or(usize::MAX, |bytes| bytes.len())
+                > MESSAGE_JSON_BYTES_MAX
     });
     if is_too_large {
         let error = CompletionError {
@@ -120,6 +125,16 @@ fn assistant(
         content,
         partial: !is_whole,
     })
+}
+
+fn calls_in(message: &Message) -> usize {
+    match message {
+        Message::Assistant { content, .. } => content
+            .iter()
+            .filter(|part| matches!(part, Content::Call(_)))
+            .count(),
+        _ => 0,
+    }
 }
 
 fn proposals(message: &Message, state: &State) -> Vec<Event> {

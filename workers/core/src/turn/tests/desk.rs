@@ -50,7 +50,7 @@ impl Desk {
     }
 
     fn take(&mut self, outcome: &Outcome) {
-        self.draft.take(outcome, self.now_ms);
+        assert!(self.draft.take(outcome, self.now_ms), "it fits");
     }
 
     /// Settles until something must be done outside.
@@ -64,7 +64,7 @@ impl Desk {
             };
             let action = next(self.draft.state(), &env);
             match settle(self.draft.state(), &action, &env) {
-                Some(events) => self.draft.apply(events, self.now_ms),
+                Some(events) => assert!(self.draft.apply(events, self.now_ms), "it fits"),
                 None => return action,
             }
         }
@@ -419,13 +419,11 @@ fn sec_38_a_turn_that_kills_its_owners_is_poisoned() {
     desk.action();
     let from = Incarnation::parse("dead").expect("valid");
     for attempt in 1..=limits::ATTEMPTS_MAX + 1 {
-        desk.draft.apply(
-            vec![Event::TookOver {
-                from: from.clone(),
-                attempt,
-            }],
-            desk.now_ms,
-        );
+        let event = Event::TookOver {
+            from: from.clone(),
+            attempt,
+        };
+        assert!(desk.draft.apply(vec![event], desk.now_ms));
     }
     assert_eq!(desk.action(), Action::Idle);
     assert_eq!(desk.reason(), Some(EndReason::Poisoned));

@@ -124,13 +124,11 @@ impl World {
             && head.phase == Phase::Active
             && let Some(attempt) = draft.state().turn.as_ref().map(|turn| turn.attempt)
         {
-            draft.apply(
-                vec![Event::TookOver {
-                    from: head.owner,
-                    attempt: attempt + 1,
-                }],
-                self.now_ms,
-            );
+            let event = Event::TookOver {
+                from: head.owner,
+                attempt: attempt + 1,
+            };
+            assert!(draft.apply(vec![event], self.now_ms));
         }
         for _ in 0..2_000 {
             self.now_ms += self.dice.roll(40);
@@ -154,13 +152,13 @@ impl World {
                 continue;
             }
             if let Some(events) = self.settle(&draft, &action) {
-                draft.apply(events, self.now_ms);
+                assert!(draft.apply(events, self.now_ms));
                 continue;
             }
             match self.execute(&draft, &action) {
                 Some(outcomes) => outcomes
                     .iter()
-                    .for_each(|outcome| draft.take(outcome, self.now_ms)),
+                    .for_each(|outcome| assert!(draft.take(outcome, self.now_ms))),
                 None => return true,
             }
             if self.crash() {
@@ -178,12 +176,12 @@ impl World {
 
     fn drain(&mut self, draft: &mut Draft) {
         while let Some(incoming) = self.unread(Lane::Ctl, draft.state().cursor.ctl) {
-            draft.take(&Outcome::Input(incoming), self.now_ms);
+            assert!(draft.take(&Outcome::Input(incoming), self.now_ms));
         }
         while draft.state().takes_messages()
             && let Some(incoming) = self.unread(Lane::In, draft.state().cursor.input)
         {
-            draft.take(&Outcome::Input(incoming), self.now_ms);
+            assert!(draft.take(&Outcome::Input(incoming), self.now_ms));
             if self.dice.happens(50) {
                 break;
             }

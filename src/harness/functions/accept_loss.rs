@@ -1,0 +1,126 @@
+//! `harness::accept_loss`: an operator lets a session go on whose log is damaged.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use teamster_core::turn::fold::Damage;
+use teamster_mesh::{
+    Ctx, Function,
+    log::CommitError,
+    snap::{Mark, Snapshot},
+};
+use teamster_protocol::{
+    Class, Fault, Lane, SessionId,
+    commit::Bell,
+    function::harness::{AcceptLossReply, AcceptLossRequest},
+    id::ParseError,
+};
+
+use super::{Shared, fault_of, operator, principal};
+use crate::harness::{clock, load, own};
+
+pub(super) fn function(shared: &Arc<Shared>) -> Result<Function, ParseError> {
+    let mut contract = operator::<AcceptLossRequest, AcceptLossReply>(
+        "harness::accept_loss",
+        "Lets a session go on whose log is damaged, from what the log still holds. What is missing is given up for good.",
+        Class::Destructive,
+    )?;
+    contract.idempotent = false;
+    let shared = Arc::clone(shared);
+    Ok(Function::new(contract, move |ctx, request| {
+        accept(ctx, Arc::clone(&shared), request)
+    }))
+}
+
+async fn accept(
+    ctx: Ctx,
+    shared: Arc<Shared>,
+    request: AcceptLossRequest,
+) -> Result<AcceptLossReply, Fault> {
+    let by = principal(&ctx)?;
+    let session = request.session_id;
+    if !request.confirm {
+        return Err(Fault::caller(
+            "harness.confirm_needed",
+            "a loss is accepted for good, so that it must be confirmed",
+        )
+        .hint("look at the log first; then ask again with `confirm`"));
+    }
+    let known = shared.cache.peek(&session);
+    let (damage, tail_seq) = load::examine(&ctx.mesh, &shared.witnesses, &session, known.as_ref())
+        .await
+        .map_err(|error| fault_of(&session, error))?;
+    let damage = check(&session, damage)?;
+    let (kept, message) = (damage.state.n, damage.why.clone());
+    let draft = damage.accept(&by, clock::now_ms());
+    // No doorbell is held: the session is rung for once it can be loaded.
+    let bell = Bell {
+        lane: Lane::Ctl,
+        seq: 0,
+    };
+    let sealed = draft
+        .seal(ctx.mesh.incarnation(), bell, clock::now_ms())
+        .map_err(|error| Fault::internal("harness.encode", error))?;
+    let body = Bytes::from(sealed.bytes.clone());
+    let seq = ctx
+        .mesh
+        .log()
+        .commit(&session, body, tail_seq)
+        .await
+        .map_err(refused)?;
+    let commit = sealed.commit.n;
+    let state = draft.stored(sealed, seq);
+    tracing::warn!(%session, %by, kept, commit, message, "the loss of a part of a log was accepted");
+    let mark = Mark {
+        n: state.n,
+        seq: state.seq,
+        hash: state.hash,
+    };
+    let snapshot = Snapshot {
+        mark,
+        state: load::write_snapshot(&state).map(Bytes::from),
+    };
+    // Until this is stored the old head still speaks against the log, and the loss can be accepted again.
+    ctx.mesh.snaps().put(&session, &snapshot).await?;
+    ctx.mesh.flush().await?;
+    shared.cache.take(&session);
+    shared.witnesses.forget(&session);
+    own::kick(&ctx.mesh, &session, &format!("loss-{commit}")).await;
+    Ok(AcceptLossReply {
+        session_id: session,
+        kept,
+        commit,
+        message,
+    })
+}
+
+fn check(session: &SessionId, damage: Option<Damage>) -> Result<Damage, Fault> {
+    let Some(damage) = damage else {
+        return Err(Fault::caller(
+            "session.log_sound",
+            format_args!("nothing is wrong with the log of {session}"),
+        ));
+    };
+    if damage.is_newer {
+        return Err(Fault::caller(
+            "session.log_too_new",
+            format_args!(
+                "a newer build wrote to the log of {session}: {}",
+                damage.why
+            ),
+        )
+        .hint("use a build that is at least as new; nothing is lost"));
+    }
+    Ok(damage)
+}
+
+fn refused(error: CommitError) -> Fault {
+    match error {
+        CommitError::Fenced { .. } | CommitError::WentBack { .. } => Fault::busy(
+            "session.log_moved",
+            "the log changed while it was looked at; nothing was accepted",
+        )
+        .hint("look at the session again"),
+        CommitError::Unknown(error) => error.into(),
+    }
+}

@@ -1,0 +1,209 @@
+//! A stored log as a state, or as a damage that only an operator can let a session go on from.
+//!
+//! A break is a commit that cannot be read or that does not follow from the one before it. Whatever lies behind a break does
+//! not count, until a commit accepts the loss of exactly what lies before it.
+
+use teamster_protocol::{
+    Commit, Digest, Event, Message, MessageId, Principal, SessionId, commit::ReadError,
+    event::EndReason, input::TurnOptions, limits, text,
+};
+
+use crate::turn::{
+    draft::Draft,
+    on::close,
+    state::{State, accepted_loss},
+};
+
+/// The code of a turn that ended because its log was damaged.
+const CODE: &str = "session.log_damaged";
+/// What a model is told.
+const NOTICE: &str = "A part of this session's record was lost, and the owner let the session go on without it. Calls that \
+                      were made in that part may have taken effect: check before you repeat any of them.";
+
+/// A log that is being read, commit by commit.
+#[derive(Debug, Clone)]
+pub struct Fold {
+    state: State,
+    /// Digest of the stored bytes that were taken last.
+    before: Digest,
+    broken: Option<Broken>,
+}
+
+#[derive(Debug, Clone)]
+struct Broken {
+    why: String,
+    is_newer: bool,
+    n_max: u64,
+}
+
+/// A log that does not fold to its end, or that is not what it was known to be.
+#[derive(Debug, Clone)]
+pub struct Damage {
+    /// What folds.
+    pub state: State,
+    /// Digest of the last stored bytes, folded or not; zero if there are none.
+    pub before: Digest,
+    /// The largest number of a commit that is known to have been, folded or not.
+    pub n_max: u64,
+    /// What is wrong.
+    pub why: String,
+    /// Whether a newer build wrote what cannot be read: then nothing is lost.
+    pub is_newer: bool,
+}
+
+impl Fold {
+    /// Goes on from a state; for a whole log that is the empty one.
+    pub fn new(state: State) -> Self {
+        Self {
+            before: state.hash,
+            state,
+            broken: None,
+        }
+    }
+
+    /// Takes the next stored commit.
+    pub fn take(&mut self, bytes: &[u8], seq: u64) {
+        let hash = Digest::of(bytes);
+        let read = Commit::decode(bytes);
+        match &self.broken {
+            None => self.follow(read, hash, seq),
+            Some(broken) => {
+                let n_max = broken.n_max;
+                self.mend(read, n_max, hash, seq);
+            }
+        }
+        self.before = hash;
+    }
+
+    fn follow(&mut self, read: Result<Commit, ReadError>, hash: Digest, seq: u64) {
+        let (why, is_newer, n) = match read {
+            Ok(commit) => match self.state.absorb_behind(&commit, hash, seq, self.before) {
+                Ok(()) => return,
+                Err(error) => (error.to_string(), false, commit.n),
+            },
+            Err(error) => {
+                let is_newer = matches!(error, ReadError::Version(_));
+                let next = self.state.n + 1;
+                (
+                    format!("commit {next} cannot be read: {error}"),
+                    is_newer,
+                    0,
+                )
+            }
+        };
+        self.broken = Some(Broken {
+            why,
+            is_newer,
+            n_max: n.max(self.state.n),
+        });
+    }
+
+    fn mend(&mut self, read: Result<Commit, ReadError>, n_max: u64, hash: Digest, seq: u64) {
+        let Ok(commit) = read else { return };
+        let is_acceptance = matches!(accepted_loss(&commit), Ok(Some(_)));
+        if is_acceptance
+            && commit.n > n_max
+            && self
+                .state
+                .absorb_behind(&commit, hash, seq, self.before)
+                .is_ok()
+        {
+            self.broken = None;
+        } else if let Some(broken) = &mut self.broken {
+            broken.n_max = broken.n_max.max(commit.n);
+        }
+    }
+
+    /// The state, if everything that was taken counts.
+    pub fn finish(self) -> Result<State, Box<Damage>> {
+        let Some(broken) = self.broken else {
+            return Ok(self.state);
+        };
+        Err(Box::new(Damage {
+            state: self.state,
+            before: self.before,
+            n_max: broken.n_max,
+            why: broken.why,
+            is_newer: broken.is_newer,
+        }))
+    }
+}
+
+impl Damage {
+    /// The damage of a log that folds, but is not what it was known to be: commit `n` was known.
+    pub fn of(state: State, n: u64, why: String) -> Self {
+        Self {
+            before: state.hash,
+            n_max: n.max(state.n),
+            state,
+            why,
+            is_newer: false,
+        }
+    }
+
+    /// The commit by which an operator lets the session go on from what folds. The open turn ends, and the model is told.
+    pub fn accept(self, by: &Principal, now_ms: u64) -> Draft {
+        let Self {
+            mut state,
+            before,
+            n_max,
+            why,
+            ..
+        } = self;
+        let accepted = Event::LossAccepted {
+            by: by.clone(),
+            lost_from: state.n + 1,
+            kept: state.hash,
+            message: text::cut(&why, limits::FAULT_TEXT_BYTES_MAX),
+        };
+        state.n = n_max.saturating_add(limits::LOSS_NUMBERS_SKIPPED);
+        state.hash = before;
+        let mut events = vec![accepted];
+        let reason = EndReason::Failed {
+            code: CODE.to_owned(),
+            message: "a part of the session's log was lost".to_owned(),
+        };
+        events.extend(close(&state, &reason));
+        if !state.transcript.is_empty() {
+            events.push(Event::MessageAdded {
+                message: Message::Notice {
+                    id: MessageId::of_commit(
+                        &state.session,
+                        state.drafting(),
+                        state.transcript.len(),
+                    ),
+                    text: NOTICE.to_owned(),
+                },
+                options: TurnOptions::default(),
+            });
+        }
+        let mut draft = Draft::new(state);
+        let _fits = draft.apply(events, now_ms); // an empty draft takes what there is
+        draft
+    }
+}
+
+/// The commits of a whole stored log that count: where losses were accepted, those are left out. A commit that cannot be read
+/// and whose loss nobody accepted is an error.
+pub fn counting(
+    session: &SessionId,
+    stored: &[(u64, &[u8])],
+) -> Result<Vec<(u64, Commit)>, ReadError> {
+    let mark = br#""type":"loss_accepted""#;
+    let accepts = |bytes: &[u8]| bytes.windows(mark.len()).any(|window| window == mark);
+    if !stored.iter().any(|(_, bytes)| accepts(bytes)) {
+        let commits = stored.iter();
+        return commits
+            .map(|(seq, bytes)| Ok((*seq, Commit::decode(bytes)?)))
+            .collect();
+    }
+    let mut fold = Fold::new(State::new(session.clone()));
+    let counted = stored.iter().filter_map(|(seq, bytes)| {
+        let n = fold.state.n;
+        fold.take(bytes, *seq);
+        // What was folded can be read.
+        let commit = (fold.state.n > n).then(|| Commit::decode(bytes).ok());
+        Some((*seq, commit.flatten()?))
+    });
+    Ok(counted.collect())
+}
