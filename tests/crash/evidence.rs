@@ -1,14 +1,11 @@
 //! Gathers what a run left behind: the log, the copied head, the queues, the effects.
 
+use teamster::client::Client;
 use teamster_mesh::{log::Stored, snap::Snapshot};
-use teamster_protocol::{Commit, Lane, SessionId, function::harness::SendReply};
+use teamster_protocol::{Commit, Event, Lane, SessionId, function::harness::SendReply, message::ResultKind};
 use teamster_testkit::wait;
 
-use crate::{
-    outside::Effect,
-    verify,
-    world::{LIMIT, World},
-};
+use crate::{operator::LIMIT, outside::Effect, verify};
 
 /// What a run left behind of one session.
 #[derive(Clone)]
@@ -25,12 +22,19 @@ pub struct Evidence {
 }
 
 impl Evidence {
-    pub async fn gather(world: &World, session: &SessionId, accepted: &[SendReply]) -> Self {
-        wait::some(LIMIT, "the session is read", || Self::read(world, session, accepted)).await
+    /// What the calls came to, in the order in which they did.
+    pub fn outcomes(&self) -> Vec<ResultKind> {
+        let events = self.commits.iter().flat_map(|commit| &commit.events);
+        events
+            .filter_map(|event| match event {
+                Event::CallFinished { outcome, .. } | Event::CallRefused { outcome, .. } => Some(*outcome),
+                _ => None,
+            })
+            .collect()
     }
 
-    async fn read(world: &World, session: &SessionId, accepted: &[SendReply]) -> Option<Self> {
-        let mesh = world.client.mesh();
+    async fn read(client: &Client, session: &SessionId, accepted: &[SendReply], effects: &[Effect]) -> Option<Self> {
+        let mesh = client.mesh();
         // In this order: the head is a lower bound of the log that is read after it.
         let snapshot = mesh.snaps().get(session).await.ok()?;
         let upto = mesh.log().tail(session).await.ok()?.map_or(0, |stored| stored.seq);
@@ -51,14 +55,15 @@ impl Evidence {
             commits,
             snapshot,
             has_unread,
-            effects: world.outside.effects_of(session),
+            effects: effects.to_vec(),
         })
     }
 }
 
 /// Checks everything that must hold of a session at rest.
-pub async fn verify(world: &World, session: &SessionId, accepted: &[SendReply]) -> Evidence {
-    let evidence = Evidence::gather(world, session, accepted).await;
+pub async fn check(client: &Client, session: &SessionId, accepted: &[SendReply], effects: Vec<Effect>) -> Evidence {
+    let evidence =
+        wait::some(LIMIT, "the session is read", || Evidence::read(client, session, accepted, &effects)).await;
     let found = verify::check(&evidence);
     assert!(found.is_empty(), "{session}: {found:#?}\n{}", dump(&evidence));
     evidence

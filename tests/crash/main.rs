@@ -14,10 +14,15 @@
     reason = "a failed expectation is how a test fails, and nothing of a test is public"
 )]
 
+mod broker;
 mod commits;
 mod evidence;
 mod middle;
 mod model;
+mod operator;
 mod outside;
+mod pause;
+mod siblings;
+mod steps;
 mod verify;
 mod world;

@@ -1,32 +1,142 @@
-//! Kills of the harness in the middle of something: a stream, a call, a wait.
+//! Kills of the harness in the middle of something: a stream, a call, a wait, a queue.
 
-use teamster_protocol::{SessionId, event::EndReason};
+use teamster_protocol::{Event, Message, event::EndReason, message::ResultKind};
 
 use crate::{
-    evidence::{Evidence, verify},
-    world::{LIMIT, SIBLINGS, World, session},
+    operator::{LIMIT, session},
+    world::{SIBLINGS, World},
 };
-
-/// Asserts that the session's single turn was completed, and that all is in order.
-async fn completed(world: &World, id: &SessionId, accepted: &[teamster_protocol::function::harness::SendReply]) -> Evidence {
-    assert_eq!(world.finish(id, 1).await, [EndReason::Completed]);
-    verify(world, id, accepted).await
-}
 
 /// DUR-1, DUR-3: a harness is killed while a model streams; the next one takes the answer that is on its way, and nothing
 /// is paid for twice.
 #[tokio::test(flavor = "multi_thread")]
-async fn dur_1_a_kill_in_mid_generation_costs_no_second_request() {
+async fn dur_1_a_kill_in_mid_stream_costs_no_second_request() {
+    for is_replica_there in [false, true] {
+        let world = World::start().await;
+        let _siblings = world.worker(&SIBLINGS).await;
+        let mut harness = world.worker(&["harness"]).await;
+        let id = session("s");
+        let gate = world.model.hold("talk", 0);
+        let accepted = [world.owner.send(&id, "talk").await];
+        gate.reached(LIMIT).await;
+        // A replica that comes now finds the session in good hands.
+        let replica = if is_replica_there { Some(world.worker(&["harness"]).await) } else { None };
+        harness.kill().await;
+        let _next = match replica {
+            Some(replica) => replica,
+            None => world.worker(&["harness"]).await,
+        };
+        gate.open();
+        assert_eq!(world.owner.finish(&id, 1).await, [EndReason::Completed]);
+        world.verify(&id, &accepted).await;
+        assert_eq!(world.model.count(), 1);
+    }
+}
+
+/// SEC-53, DUR-3: a harness is killed while a call runs that must not run twice; the next one takes the result, and a new
+/// message is accepted.
+#[tokio::test(flavor = "multi_thread")]
+async fn sec_53_a_kill_in_mid_call_repeats_nothing() {
+    for is_replica_there in [false, true] {
+        let world = World::start().await;
+        let _siblings = world.worker(&SIBLINGS).await;
+        let mut harness = world.worker(&["harness"]).await;
+        let id = session("s");
+        world.outside.door.shut();
+        let mut accepted = vec![world.owner.send(&id, "slow call").await];
+        world.outside.door.reached(1, LIMIT).await;
+        let replica = if is_replica_there { Some(world.worker(&["harness"]).await) } else { None };
+        harness.kill().await;
+        let _next = match replica {
+            Some(replica) => replica,
+            None => world.worker(&["harness"]).await,
+        };
+        world.owner.until(&id, "is taken over", |events| events.iter().any(is_takeover)).await;
+        world.outside.door.open();
+        assert_eq!(world.owner.finish(&id, 1).await, [EndReason::Completed]);
+        accepted.push(world.owner.send(&id, "talk").await);
+        world.owner.finish(&id, 2).await;
+        let evidence = world.verify(&id, &accepted).await;
+        assert_eq!(evidence.outcomes(), [ResultKind::Ok]);
+        assert_eq!(evidence.effects.len(), 1);
+    }
+}
+
+fn is_takeover(event: &Event) -> bool {
+    matches!(event, Event::TookOver { .. })
+}
+
+/// DUR-1, APPR-1: everything is killed while a decision is pending. The effects before it are not repeated, the request is
+/// still there, and what is approved runs once.
+#[tokio::test(flavor = "multi_thread")]
+async fn dur_1_a_kill_while_a_decision_is_pending_loses_nothing() {
+    let world = World::start().await;
+    let mut siblings = world.worker(&SIBLINGS).await;
+    let mut harness = world.worker(&["harness"]).await;
+    let id = session("s");
+    let accepted = [world.owner.send(&id, "full turn").await];
+    let pending = world.owner.pending(&id).await;
+    let requests = world.model.count();
+    harness.kill().await;
+    siblings.kill().await;
+    let _siblings = world.worker(&SIBLINGS).await;
+    let _harness = world.worker(&["harness"]).await;
+    let again = world.owner.pending(&id).await;
+    assert_eq!((again.approval_id.clone(), again.digest), (pending.approval_id, pending.digest));
+    assert_eq!(world.model.count(), requests);
+    world.owner.approve(&again).await;
+    assert_eq!(world.owner.finish(&id, 1).await, [EndReason::Completed]);
+    let evidence = world.verify(&id, &accepted).await;
+    assert_eq!(evidence.outcomes(), [ResultKind::Ok; 3]);
+    assert_eq!(evidence.effects.len(), 3);
+}
+
+/// APPR-5: a wait that ends while nobody lives ends all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn appr_5_a_wait_ends_although_nobody_lived_then() {
+    let world = World::start_with(&serde_json::json!({"default_pending_timeout_ms": 1500})).await;
+    let _siblings = world.worker(&SIBLINGS).await;
+    let mut harness = world.worker(&["harness"]).await;
+    let id = session("s");
+    let accepted = [world.owner.send(&id, "destroy it").await];
+    world.owner.until(&id, "asks", |events| events.iter().any(|event| matches!(event, Event::ApprovalRequested { .. }))).await;
+    harness.kill().await;
+    let _harness = world.worker(&["harness"]).await;
+    world.owner.until(&id, "ends", |events| events.iter().any(|event| matches!(event, Event::TurnEnded { .. }))).await;
+    let evidence = world.verify(&id, &accepted).await;
+    assert_eq!(evidence.outcomes(), [ResultKind::Expired]);
+    assert!(evidence.effects.is_empty());
+}
+
+/// DUR-4: ten messages of one session, a kill in the first answer: all are answered, in order, none twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn dur_4_ten_messages_and_a_kill_are_answered_in_order() {
     let world = World::start().await;
     let _siblings = world.worker(&SIBLINGS).await;
     let mut harness = world.worker(&["harness"]).await;
     let id = session("s");
-    let gate = world.model.hold("talk", 0);
-    let accepted = [world.send(&id, "talk").await];
+    let gate = world.model.hold("talk 0", 0);
+    let mut accepted = vec![world.owner.send(&id, "talk 0").await];
     gate.reached(LIMIT).await;
+    for number in 1..10 {
+        accepted.push(world.owner.send(&id, &format!("talk {number}")).await);
+    }
     harness.kill().await;
-    let _next = world.worker(&["harness"]).await;
     gate.open();
-    completed(&world, &id, &accepted).await;
-    assert_eq!(world.model.count(), 1);
+    let _harness = world.worker(&["harness"]).await;
+    world.owner.until(&id, "the last is answered", |events| {
+        // The messages that waited are put to the model together.
+        events.iter().filter_map(says).any(|text| text.starts_with("this answers talk 1") && text.ends_with("talk 9"))
+            && matches!(events.last(), Some(Event::TurnEnded { .. }))
+    })
+    .await;
+    world.verify(&id, &accepted).await;
+}
+
+fn says(event: &Event) -> Option<String> {
+    let Event::GenerationFinished { message: Some(Message::Assistant { content, .. }), .. } = event else { return None };
+    content.iter().find_map(|part| match part {
+        teamster_protocol::message::Content::Text { text } => Some(text.clone()),
+        _ => None,
+    })
 }

@@ -54,7 +54,7 @@ impl Model {
 }
 
 /// The last words of the model about a message.
-pub fn answer_to(text: &str) -> String {
+fn answer_to(text: &str) -> String {
     format!("this answers {text}")
 }
 

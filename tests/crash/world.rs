@@ -2,9 +2,8 @@
 //! process behind a gate of its own.
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
-    time::Duration,
 };
 
 use serde_json::json;
@@ -13,26 +12,19 @@ use teamster_mesh::{
     Connect, Mesh,
     topology::{self, Topology},
 };
-use teamster_protocol::{
-    Commit, Event, SessionId,
-    event::EndReason,
-    function::{
-        approval::{Pending, ResolveRequest},
-        harness::{SendReply, SendRequest},
-    },
-    id::WorkerName,
-    input::{Decision, SessionOptions, TurnOptions},
-    policy::FunctionPolicy,
-};
+use teamster_protocol::{SessionId, function::harness::SendReply, id::WorkerName};
 use teamster_testkit::{Nats, Process, Proxy, wait};
 use tempfile::TempDir;
 
-use crate::{model::Model, outside::Outside};
+use crate::{
+    evidence::{Evidence, check},
+    model::Model,
+    operator::{LIMIT, Operator},
+    outside::Outside,
+};
 
-/// How long anything may take on a busy machine; what takes a lease of last resort is within it.
-pub const LIMIT: Duration = Duration::from_secs(90);
-/// How long one request of the operator is given before it is made again.
-const TRY: Duration = Duration::from_secs(8);
+/// Lines of each worker that a failed test shows.
+const LOGGED_MAX: usize = 30;
 /// All workers but the harness.
 pub const SIBLINGS: [&str; 3] = ["router", "approval-gate", "sandbox"];
 
@@ -40,7 +32,7 @@ pub struct World {
     pub nats: Nats,
     pub model: Model,
     pub outside: Outside,
-    pub client: Client,
+    pub owner: Operator,
     root: TempDir,
 }
 
@@ -48,10 +40,6 @@ pub struct World {
 pub struct Worker {
     pub process: Process,
     pub proxy: Proxy,
-}
-
-pub fn session(text: &str) -> SessionId {
-    SessionId::parse(text).expect("valid")
 }
 
 impl World {
@@ -71,7 +59,8 @@ impl World {
         topology::ensure(client.mesh(), &Topology { replicas: 1 }).await.expect("ensures");
         let mesh = Mesh::connect(&connect, name("t")).await.expect("connects");
         let outside = Outside::serve(mesh, root.path()).await;
-        let world = Self { nats, model, outside, client, root };
+        let owner = Operator::new(client, root.path().join("workspace"));
+        let world = Self { nats, model, outside, owner, root };
         std::fs::create_dir(world.data()).expect("a data directory");
         std::fs::create_dir(world.workspace()).expect("a workspace");
         std::fs::write(world.workspace().join("notes.md"), "notes\n").expect("a file");
@@ -83,8 +72,13 @@ impl World {
         self.root.path().join("data")
     }
 
-    pub fn workspace(&self) -> PathBuf {
-        self.root.path().join("workspace")
+    pub fn workspace(&self) -> &Path {
+        &self.owner.workspace
+    }
+
+    /// Checks everything that must hold of a session at rest.
+    pub async fn verify(&self, session: &SessionId, accepted: &[SendReply]) -> Evidence {
+        check(&self.owner.client, session, accepted, self.outside.effects_of(session)).await
     }
 
     /// Starts workers in a process of their own and waits until they serve.
@@ -111,119 +105,10 @@ impl World {
         .await;
         Worker { process, proxy }
     }
-
-    /// Sends a message, with a key, until it is accepted.
-    pub async fn send(&self, session: &SessionId, text: &str) -> SendReply {
-        let request = SendRequest {
-            session_id: Some(session.clone()),
-            message: text.to_owned(),
-            idempotency_key: Some(text.to_owned()),
-            session: SessionOptions {
-                workspace: Some(self.workspace().display().to_string()),
-                ..SessionOptions::default()
-            },
-            options: TurnOptions {
-                functions: Some(FunctionPolicy {
-                    allow: vec!["t::*".to_owned(), "fs::*".to_owned()],
-                    ..FunctionPolicy::default()
-                }),
-                ..TurnOptions::default()
-            },
-        };
-        wait::some(LIMIT, "a message is accepted", || async {
-            tokio::time::timeout(TRY, self.client.send(request.clone())).await.ok()?.ok()
-        })
-        .await
-    }
-
-    /// The session's commits as far as they can be read now.
-    pub async fn commits(&self, session: &SessionId) -> Option<Vec<Commit>> {
-        let log = self.client.mesh().log();
-        let upto = log.tail(session).await.ok()?.map_or(0, |stored| stored.seq);
-        let stored = log.read(session, 0, upto).await.ok()?;
-        Some(stored.iter().map(|stored| Commit::decode(&stored.body).expect("a commit")).collect())
-    }
-
-    /// How many commits the session has.
-    pub async fn count(&self, session: &SessionId) -> usize {
-        wait::some(LIMIT, "the log is read", || self.commits(session)).await.len()
-    }
-
-    /// Waits until the session's events satisfy `wanted`.
-    pub async fn until(&self, session: &SessionId, description: &str, wanted: impl Fn(&[Event]) -> bool) {
-        let description = format!("{session}: {description}");
-        wait::until(LIMIT, &description, || async {
-            let events: Vec<Event> = self.commits(session).await.unwrap_or_default().into_iter().flat_map(|c| c.events).collect();
-            wanted(&events)
-        })
-        .await;
-    }
-
-    /// Waits for a request for a decision of the session.
-    pub async fn pending(&self, session: &SessionId) -> Pending {
-        wait::some(LIMIT, "a request for a decision", || self.look_for_pending(session)).await
-    }
-
-    async fn look_for_pending(&self, session: &SessionId) -> Option<Pending> {
-        let pending = tokio::time::timeout(TRY, self.client.pending(Some(session))).await.ok()?.ok()?;
-        pending.into_iter().next()
-    }
-
-    /// Approves until it is known that a decision counts.
-    pub async fn approve(&self, pending: &Pending) {
-        let request = ResolveRequest {
-            approval_id: pending.approval_id.clone(),
-            digest: pending.digest,
-            decision: Decision::Approve,
-            channel: "crash".to_owned(),
-        };
-        wait::some(LIMIT, "a decision is taken", || async {
-            tokio::time::timeout(TRY, self.client.resolve(&request)).await.ok()?.ok()
-        })
-        .await;
-    }
-
-    /// Waits until so many turns have ended, and approves whatever they ask for.
-    pub async fn finish(&self, session: &SessionId, turns: usize) -> Vec<EndReason> {
-        let description = format!("{session}: {turns} turns end");
-        wait::some(LIMIT, &description, || async {
-            let commits = self.commits(session).await?;
-            let reasons = reasons(&commits);
-            if reasons.len() >= turns {
-                return Some(reasons);
-            }
-            if is_asking(&commits)
-                && let Some(pending) = self.look_for_pending(session).await
-            {
-                self.approve(&pending).await;
-            }
-            None
-        })
-        .await
-    }
 }
 
-/// Why the turns ended.
-pub fn reasons(commits: &[Commit]) -> Vec<EndReason> {
-    let events = commits.iter().flat_map(|commit| &commit.events);
-    events
-        .filter_map(|event| match event {
-            Event::TurnEnded { reason, .. } => Some(reason.clone()),
-            _ => None,
-        })
-        .collect()
-}
-
-/// Whether a person is asked for something.
-fn is_asking(commits: &[Commit]) -> bool {
-    commits.iter().flat_map(|commit| &commit.events).fold(0_i64, |open, event| match event {
-        Event::ApprovalRequested { .. } => open + 1,
-        Event::ApprovalResolved { .. } | Event::ApprovalExpired { .. } => open - 1,
-        _ => open,
-    }) > 0
-}
-
-fn configuration(model: &Model, harness: &serde_json::Value) -> String {
+/// The configuration file of a data directory whose turns use the model.
+pub fn configuration(model: &Model, harness: &serde_json::Value) -> String {
     let mut section = json!({"default_model": "test/model"});
     for (key, value) in harness.as_object().expect("a section") {
         section[key] = value.clone();
@@ -233,6 +118,22 @@ fn configuration(model: &Model, harness: &serde_json::Value) -> String {
         "router": {"providers": {"test": {"kind": "openai", "base_url": model.base_url()}}, "retry": {"base_ms": 20}},
     })
     .to_string()
+}
+
+/// A failed test says what the workers said.
+impl Drop for World {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        for entry in std::fs::read_dir(self.data().join("log")).into_iter().flatten().flatten() {
+            let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
+            eprintln!("{}", entry.path().display());
+            let lines: Vec<&str> = text.lines().collect();
+            lines.iter().skip(lines.len().saturating_sub(LOGGED_MAX)).for_each(|line| eprintln!("  {line}"));
+        }
+        self.owner.dump();
+    }
 }
 
 impl Worker {

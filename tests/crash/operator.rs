@@ -1,0 +1,167 @@
+//! The person who sends, decides and reads, however often it takes.
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use teamster::client::Client;
+use teamster_protocol::{
+    Commit, Event, Phase, SessionId,
+    event::EndReason,
+    function::{
+        approval::{Pending, ResolveRequest},
+        harness::{SendReply, SendRequest},
+    },
+    input::{Decision, SessionOptions, TurnOptions},
+    policy::FunctionPolicy,
+};
+use teamster_testkit::wait;
+
+/// How long anything may take on a busy machine; what takes a lease of last resort is within it.
+pub const LIMIT: Duration = Duration::from_secs(90);
+/// How long one request is given before it is made again.
+const TRY: Duration = Duration::from_secs(8);
+
+pub struct Operator {
+    pub client: Client,
+    pub workspace: PathBuf,
+    /// What was read last of each session, for whoever reads a failure.
+    seen: Mutex<BTreeMap<SessionId, Vec<Commit>>>,
+}
+
+pub fn session(text: &str) -> SessionId {
+    SessionId::parse(text).expect("valid")
+}
+
+impl Operator {
+    pub fn new(client: Client, workspace: PathBuf) -> Self {
+        Self { client, workspace, seen: Mutex::default() }
+    }
+
+    /// Prints what was read last of the sessions that are not at rest.
+    pub fn dump(&self) {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = seen.iter().filter(|(_, commits)| commits.last().is_none_or(|last| last.head.phase != Phase::Idle));
+        for (session, commits) in open {
+            eprintln!("{session}");
+            for commit in commits {
+                eprintln!("  {}", serde_json::to_string(commit).unwrap_or_default());
+            }
+        }
+    }
+
+    /// Sends a message, with a key, until it is accepted.
+    pub async fn send(&self, session: &SessionId, text: &str) -> SendReply {
+        let request = SendRequest {
+            session_id: Some(session.clone()),
+            message: text.to_owned(),
+            idempotency_key: Some(text.to_owned()),
+            session: SessionOptions {
+                workspace: Some(self.workspace.display().to_string()),
+                ..SessionOptions::default()
+            },
+            options: TurnOptions {
+                functions: Some(FunctionPolicy {
+                    allow: vec!["t::*".to_owned(), "fs::*".to_owned()],
+                    ..FunctionPolicy::default()
+                }),
+                ..TurnOptions::default()
+            },
+        };
+        wait::some(LIMIT, "a message is accepted", || async {
+            tokio::time::timeout(TRY, self.client.send(request.clone())).await.ok()?.ok()
+        })
+        .await
+    }
+
+    /// The session's commits as far as they can be read now.
+    pub async fn commits(&self, session: &SessionId) -> Option<Vec<Commit>> {
+        let log = self.client.mesh().log();
+        let upto = log.tail(session).await.ok()?.map_or(0, |stored| stored.seq);
+        let stored = log.read(session, 0, upto).await.ok()?;
+        let commits: Vec<Commit> = stored.iter().map(|stored| Commit::decode(&stored.body).expect("a commit")).collect();
+        self.seen.lock().expect("lock").insert(session.clone(), commits.clone());
+        Some(commits)
+    }
+
+    /// How many commits the session has.
+    pub async fn count(&self, session: &SessionId) -> usize {
+        wait::some(LIMIT, "the log is read", || self.commits(session)).await.len()
+    }
+
+    /// Waits until the session's events satisfy `wanted`.
+    pub async fn until(&self, session: &SessionId, description: &str, wanted: impl Fn(&[Event]) -> bool) {
+        let description = format!("{session}: {description}");
+        wait::until(LIMIT, &description, || async {
+            let events: Vec<Event> = self.commits(session).await.unwrap_or_default().into_iter().flat_map(|c| c.events).collect();
+            wanted(&events)
+        })
+        .await;
+    }
+
+    /// Waits for a request for a decision of the session.
+    pub async fn pending(&self, session: &SessionId) -> Pending {
+        wait::some(LIMIT, "a request for a decision", || self.look_for_pending(session)).await
+    }
+
+    async fn look_for_pending(&self, session: &SessionId) -> Option<Pending> {
+        let pending = tokio::time::timeout(TRY, self.client.pending(Some(session))).await.ok()?.ok()?;
+        pending.into_iter().next()
+    }
+
+    /// Approves until it is known that a decision counts.
+    pub async fn approve(&self, pending: &Pending) {
+        let request = ResolveRequest {
+            approval_id: pending.approval_id.clone(),
+            digest: pending.digest,
+            decision: Decision::Approve,
+            channel: "crash".to_owned(),
+        };
+        wait::some(LIMIT, "a decision is taken", || async {
+            tokio::time::timeout(TRY, self.client.resolve(&request)).await.ok()?.ok()
+        })
+        .await;
+    }
+
+    /// Waits until so many turns have ended, and approves whatever they ask for.
+    pub async fn finish(&self, session: &SessionId, turns: usize) -> Vec<EndReason> {
+        let description = format!("{session}: {turns} turns end");
+        wait::some(LIMIT, &description, || async {
+            let commits = self.commits(session).await?;
+            let reasons = reasons(&commits);
+            if reasons.len() >= turns {
+                return Some(reasons);
+            }
+            if is_asking(&commits)
+                && let Some(pending) = self.look_for_pending(session).await
+            {
+                self.approve(&pending).await;
+            }
+            None
+        })
+        .await
+    }
+}
+
+/// Why the turns ended.
+pub fn reasons(commits: &[Commit]) -> Vec<EndReason> {
+    let events = commits.iter().flat_map(|commit| &commit.events);
+    events
+        .filter_map(|event| match event {
+            Event::TurnEnded { reason, .. } => Some(reason.clone()),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Whether a person is asked for something.
+fn is_asking(commits: &[Commit]) -> bool {
+    commits.iter().flat_map(|commit| &commit.events).fold(0_i64, |open, event| match event {
+        Event::ApprovalRequested { .. } => open + 1,
+        Event::ApprovalResolved { .. } | Event::ApprovalExpired { .. } => open - 1,
+        _ => open,
+    }) > 0
+}
