@@ -38,8 +38,8 @@ pub(crate) struct About {
     pub(crate) query: Query,
 }
 
-/// Calls a function and waits for the answer.
-pub(crate) async fn call(wire: &Wire, call: Call) -> Result<Bytes, Fault> {
+/// Calls a function and waits for the answer. A callee that `is_registered` gives signs of life; any other may be silent.
+pub(crate) async fn call(wire: &Wire, call: Call, is_registered: bool) -> Result<Bytes, Fault> {
     let subject = match &call.principal {
         None => subject::function(&call.function),
         Some(principal) => subject::operator(principal.as_str(), &call.function),
@@ -49,6 +49,9 @@ pub(crate) async fn call(wire: &Wire, call: Call) -> Result<Bytes, Fault> {
     let mut replies = wire.mux.open(ANSWERS_MAX);
     let mut watch = Watch::new(wire, deadline);
     send(wire, subject, &replies, headers, call.body, deadline).await?;
+    if is_registered {
+        watch.expect_a_sign();
+    }
     loop {
         match watch.next(&mut replies).await {
             Seen::Reply(Reply::Running) => {}
@@ -206,7 +209,8 @@ enum Seen {
 }
 
 /// Watches over the answers to one request: a callee that was heard, or whose answer may have been lost with the connection,
-/// must be heard again within `CALL_SILENCE_MAX`. One that was never heard (a plain NATS worker) has until the deadline.
+/// must be heard again within `CALL_SILENCE_MAX`. So must one that is registered, from the request on: it may have died
+/// before its first sign. One that is not (a plain NATS worker) has until the deadline.
 struct Watch {
     link: tokio::sync::watch::Receiver<Link>,
     /// Losses of the connection before the request was sent.
@@ -227,6 +231,10 @@ impl Watch {
         }
     }
 
+    fn expect_a_sign(&mut self) {
+        self.silence = Some(Instant::now() + limits::CALL_SILENCE_MAX);
+    }
+
     async fn next(&mut self, replies: &mut Replies) -> Seen {
         loop {
             let until = self
@@ -237,7 +245,7 @@ impl Watch {
                 Some(message) = replies.messages.recv() => {
                     let reply = Reply::read(message);
                     if reply == Reply::Running {
-                        self.silence = Some(Instant::now() + limits::CALL_SILENCE_MAX);
+                        self.expect_a_sign();
                     }
                     return Seen::Reply(reply);
                 }

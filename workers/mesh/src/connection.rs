@@ -191,7 +191,10 @@ impl Mesh {
     /// Calls a function and waits for its answer, for as long as the callee shows signs of life and the timeout allows.
     /// Nobody there: the fault `mesh.no_responders`; silence: `mesh.timeout`; the callee went away: `mesh.callee_lost`.
     pub async fn call(&self, call: Call) -> Result<Bytes, Fault> {
-        call::call(&self.inner.wire, call).await
+        let registry = self.inner.registry.get();
+        let is_registered = registry
+            .is_some_and(|registry| registry.catalog().functions.contains_key(&call.function));
+        call::call(&self.inner.wire, call, is_registered).await
     }
 
     /// Asks the workers of a call's namespace what became of it: its outcome if it finished (waiting for it while it runs,

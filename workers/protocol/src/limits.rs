@@ -85,7 +85,7 @@ pub const BROKER_REQUEST: Duration = Duration::from_secs(5);
 pub const STOP_GRACE: Duration = Duration::from_secs(4);
 /// How often a served call says that it is still running.
 pub const CALL_PROGRESS_EVERY: Duration = Duration::from_secs(1);
-/// Silence after a first sign of life that means that the callee is gone.
+/// Silence of a callee that gives signs of life which means that it is gone.
 pub const CALL_SILENCE_MAX: Duration = Duration::from_secs(4);
 /// Duration of a call whose contract states none.
 pub const CALL_TIMEOUT: Duration = Duration::from_mins(1);
