@@ -131,6 +131,19 @@ impl Client {
         self.operate_again("harness::stop", &request).await
     }
 
+    /// Lets a session go on whose log is damaged, from what the log still holds. What is missing is given up for good.
+    pub async fn accept_loss(
+        &self,
+        session: &SessionId,
+        confirm: bool,
+    ) -> Result<harness::AcceptLossReply, Error> {
+        let request = harness::AcceptLossRequest {
+            session_id: session.clone(),
+            confirm,
+        };
+        self.operate("harness::accept_loss", &request).await
+    }
+
     /// What a session does.
     pub async fn status(&self, session: &SessionId) -> Result<harness::StatusReply, Error> {
         let request = harness::StatusRequest {

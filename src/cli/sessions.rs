@@ -1,5 +1,6 @@
 //! `teamster sessions`: what the log says about sessions, read from the log itself.
 
+mod accept_loss;
 mod ls;
 mod tail;
 mod transcript;
@@ -28,6 +29,8 @@ pub(super) enum Command {
     Show(Show),
     /// One session's events, and on while a turn runs
     Tail(Tail),
+    /// Let a session go on whose log is damaged, without what is missing
+    AcceptLoss(AcceptLoss),
 }
 
 /// All sessions.
@@ -60,12 +63,25 @@ pub(super) struct Tail {
     follow: bool,
 }
 
+/// Let a session go on whose log is damaged, from what the log still holds. What is missing is given up for good: restore the
+/// broker's data from a copy instead if there is one.
+#[derive(Debug, Args)]
+pub(super) struct AcceptLoss {
+    /// The session
+    #[arg(value_name = "SESSION")]
+    session: SessionId,
+    /// You have looked at the log and give up what is missing
+    #[arg(long)]
+    yes: bool,
+}
+
 pub(super) async fn run(global: &Global, out: &Output, command: Command) -> Result<Exit, Failure> {
     let client = reach::client(global, out, Absent::Resume).await?;
     match command {
         Command::Ls(options) => ls::run(out, &client, options.limit).await,
         Command::Show(options) => transcript::run(out, &client, &options.session).await,
         Command::Tail(options) => tail::run(out, &client, &options).await,
+        Command::AcceptLoss(options) => accept_loss::run(out, &client, &options).await,
     }
 }
 

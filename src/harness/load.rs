@@ -63,7 +63,10 @@ async fn tail_and_snapshot(
     let seq = |tail: Option<Stored>| tail.map_or(0, |stored| stored.seq);
     let (tail, snapshot) = tokio::join!(log.tail(session), snaps.get(session));
     let (tail_seq, snapshot) = (seq(tail?), snapshot?);
-    if snapshot.as_ref().is_some_and(|found| found.mark.seq > tail_seq) {
+    if snapshot
+        .as_ref()
+        .is_some_and(|found| found.mark.seq > tail_seq)
+    {
         // An owner may have moved between the two readings. A log that is shorter than its snapshot still is when it is read
         // after it.
         return Ok((seq(log.tail(session).await?), snapshot));
@@ -189,15 +192,9 @@ pub(super) async fn examine(
     session: &SessionId,
     known: Option<&State>,
 ) -> Result<(Option<Damage>, u64), Error> {
-    let tail = mesh.log().tail(session).await?;
-    let tail_seq = tail.map_or(0, |stored| stored.seq);
+    let (tail_seq, snapshot) = tail_and_snapshot(mesh, session).await?;
     let mut seen: Vec<Witness> = Vec::new();
-    seen.extend(
-        mesh.snaps()
-            .get(session)
-            .await?
-            .map(|one| Witness::from(&one.mark)),
-    );
+    seen.extend(snapshot.map(|one| Witness::from(&one.mark)));
     seen.extend(known.map(Witness::of));
     seen.extend(witnesses.of(session));
     let mut missing: Vec<&Witness> = seen.iter().collect();

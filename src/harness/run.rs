@@ -111,12 +111,13 @@ impl Run {
             .as_ref()
             .map_or(Cursor::default(), |state| state.cursor);
         let (state, unread) = tokio::join!(
-            load::load(
+            // Boxed: a state is large, and this is not the way of each step.
+            Box::pin(load::load(
                 &self.harness.mesh,
                 &self.harness.shared.witnesses,
                 &self.session,
                 known
-            ),
+            )),
             self.read_lanes(cursor),
         );
         let (state, unread) = (state?, unread?);

@@ -165,20 +165,19 @@ async fn one_tool_reaches_what_is_allowed_and_discovery_shows_no_more() {
     };
     scene.send_options(&session, "go", options).await;
     assert_eq!(scene.ended(&session, 1).await, [EndReason::Completed]);
-    use ResultKind::{DeniedByPolicy, Error, Invalid, Ok};
     let events = scene.events(&session).await;
     assert_eq!(
         outcomes(&events),
         [
-            Ok,
-            Ok,
-            Error,
-            Error,
-            DeniedByPolicy,
-            DeniedByPolicy,
-            Invalid,
-            Ok,
-            Ok
+            ResultKind::Ok,
+            ResultKind::Ok,
+            ResultKind::Error,
+            ResultKind::Error,
+            ResultKind::DeniedByPolicy,
+            ResultKind::DeniedByPolicy,
+            ResultKind::Invalid,
+            ResultKind::Ok,
+            ResultKind::Ok
         ]
     );
     let requests = scene.requests.lock().expect("lock").clone();
@@ -277,8 +276,15 @@ async fn sec_36_calls_beyond_the_bound_of_a_turn_do_not_run() {
     assert_eq!(scene.ended(&id, 1).await, [EndReason::Budget { which }]);
     let events = scene.events(&id).await;
     assert_eq!(exceeded(&events), (which, 2, 2));
-    use ResultKind::{Cancelled, Ok};
-    assert_eq!(outcomes(&events), [Ok, Ok, Cancelled, Cancelled]);
+    assert_eq!(
+        outcomes(&events),
+        [
+            ResultKind::Ok,
+            ResultKind::Ok,
+            ResultKind::Cancelled,
+            ResultKind::Cancelled
+        ]
+    );
     assert_eq!(scene.count("t::write"), 2);
 }
 

@@ -175,6 +175,14 @@ async fn unknown_ids_are_told(place: &Place) {
     for (arguments, want) in [
         (vec!["sessions", "show", "nope"], "session.unknown"),
         (vec!["sessions", "tail", "nope"], "session.unknown"),
+        (
+            vec!["sessions", "accept-loss", "nope"],
+            "harness.confirm_needed",
+        ),
+        (
+            vec!["sessions", "accept-loss", "nope", "--yes"],
+            "session.log_sound",
+        ),
         (vec!["approvals", "show", "apr_nope"], "approval.not_found"),
         (
             vec!["approvals", "approve", "apr_nope", "--yes"],

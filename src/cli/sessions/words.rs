@@ -46,6 +46,15 @@ pub(in crate::cli) fn event_words(event: &Event) -> String {
         Event::InputDropped { lane, seq, why } => {
             format!("input dropped: {} {seq}, {}", word(lane), cut(&word(why)))
         }
+        Event::LossAccepted {
+            by,
+            lost_from,
+            message,
+            ..
+        } => format!(
+            "loss accepted by {by}: nothing from commit {lost_from} on counts any more ({})",
+            cut(message)
+        ),
         Event::TookOver { from, attempt } => format!("took over from {from}, attempt {attempt}"),
         call_or_approval => call_words(call_or_approval),
     }

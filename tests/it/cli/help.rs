@@ -21,6 +21,7 @@ async fn the_help_is_what_it_was() {
         "sessions ls",
         "sessions show",
         "sessions tail",
+        "sessions accept-loss",
         "approvals",
         "approvals ls",
         "approvals show",
