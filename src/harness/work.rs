@@ -295,6 +295,8 @@ impl<'a> Work<'a> {
         }
         let expected = self.draft.state().seq;
         let body = Bytes::from(sealed.bytes.clone());
+        // What the answer proves held when it was asked for: this process may sleep until it reads it.
+        let asked = Instant::now();
         let seq = match self
             .harness
             .mesh
@@ -312,7 +314,7 @@ impl<'a> Work<'a> {
         let commit = sealed.commit.clone();
         self.draft = Draft::new(draft.stored(sealed, seq));
         self.has_claim = true;
-        self.proof = Some(Instant::now());
+        self.proof = Some(asked);
         self.drained_bytes = 0;
         tracing::debug!(session = %self.session, n = commit.n, seq, events = commit.events.len(), "committed");
         self.follow_up(&Sealed {
@@ -381,9 +383,10 @@ impl<'a> Work<'a> {
             return Ok(());
         }
         let state = self.draft.state();
+        let asked = Instant::now();
         match self.harness.mesh.log().tail(&self.session).await {
             Ok(tail) if tail.as_ref().map_or(0, |stored| stored.seq) == state.seq => {
-                self.proof = Some(Instant::now());
+                self.proof = Some(asked);
                 Ok(())
             }
             Ok(tail) if tail.as_ref().map_or(0, |stored| stored.seq) < state.seq => {
