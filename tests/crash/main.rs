@@ -16,6 +16,7 @@
 
 mod broker;
 mod commits;
+mod damage;
 mod evidence;
 mod middle;
 mod model;
@@ -24,5 +25,6 @@ mod outside;
 mod pause;
 mod siblings;
 mod steps;
+mod up;
 mod verify;
 mod world;
