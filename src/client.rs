@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde::{Serialize, de::DeserializeOwned};
+use teamster_core::turn::fold::counting;
 use teamster_mesh::{
     Connect, Mesh, connection::Call, log::From as Begin, permission, registry::Catalog,
 };
@@ -275,24 +276,27 @@ impl Client {
             .map_err(Error::Mesh)?;
         while let Some(stored) = follow.next().await {
             let (session, stored) = stored.map_err(Error::Mesh)?;
-            if decode(&session, &stored)?.head.phase == Phase::Active {
+            // A session whose log cannot be read runs nowhere.
+            if decode(&session, &stored).is_ok_and(|commit| commit.head.phase == Phase::Active) {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// A session's whole log, oldest first, each commit with its stream sequence.
+    /// A session's whole log, oldest first, each commit with its stream sequence. Commits whose loss was accepted are left out.
     pub async fn commits(&self, session: &SessionId) -> Result<Vec<(u64, Commit)>, Error> {
         let log = self.mesh.log();
         let Some(tail) = log.tail(session).await.map_err(Error::Mesh)? else {
             return Err(Error::NoSession(session.to_string()));
         };
         let stored = log.read(session, 0, tail.seq).await.map_err(Error::Mesh)?;
-        stored
-            .into_iter()
-            .map(|stored| Ok((stored.seq, decode(session, &stored)?)))
-            .collect()
+        let bytes: Vec<(u64, &[u8])> = stored.iter().map(|one| (one.seq, &*one.body)).collect();
+        counting(session, &bytes).map_err(|(seq, source)| Error::Commit {
+            session: session.to_string(),
+            seq,
+            source,
+        })
     }
 }
 

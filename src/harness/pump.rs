@@ -113,7 +113,8 @@ async fn serve(
     runs: &TaskTracker,
     cancel: &CancellationToken,
 ) -> Result<(), teamster_mesh::Error> {
-    let credit = harness.shared.config.sessions.max(1);
+    // One more than sessions: a stop must be heard while all of them are at work.
+    let credit = harness.shared.config.sessions.max(1) + 1;
     let mut bells = Bells::open(&harness.mesh, credit).await?;
     let releaser = bells.releaser();
     loop {

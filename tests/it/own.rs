@@ -8,7 +8,7 @@ use teamster::harness;
 use teamster_protocol::{
     Commit, Event, Message, MessageId, Phase, Principal, SessionId,
     event::EndReason,
-    function::router::ChatRequest,
+    function::{harness::StopReply, router::ChatRequest},
     id::Incarnation,
     input::{Send, SessionOptions, TurnOptions},
     limits,
@@ -311,4 +311,70 @@ async fn dur_4_messages_before_any_harness_are_answered_after_it_starts() {
     assert_eq!(users(&scene, &known).await, ["one", "two"]);
     let requests: Vec<ChatRequest> = scene.requests.lock().expect("lock").clone();
     assert_eq!(requests.len(), 3, "the three joined one turn");
+}
+
+/// LOOP-1: a stop is heard although the harness runs as many sessions as it may.
+#[tokio::test(flavor = "multi_thread")]
+async fn loop_1_a_stop_is_heard_by_a_harness_that_is_full() {
+    let gate = Gate::shut();
+    let mut parts = Parts::new(|_| says("done"));
+    parts.model_gate = Some(gate.clone());
+    parts.harness.sessions = 1;
+    let scene = Scene::start(parts).await;
+    let (runs, waits) = (session("runs"), session("waits"));
+    scene.send(&runs, "go").await;
+    gate.reached(1).await;
+    scene.send(&waits, "go").await;
+    let request = json!({"session_id": runs});
+    let reply: StopReply = scene
+        .operate("harness::stop", &request)
+        .await
+        .expect("stored");
+    assert!(reply.stopping);
+    assert!(matches!(
+        scene.ended(&runs, 1).await[..],
+        [EndReason::Cancelled { .. }]
+    ));
+    gate.open();
+    assert_eq!(scene.ended(&waits, 1).await, [EndReason::Completed]);
+}
+
+/// CONC-2: a message that comes at any moment of a turn's end is in exactly one turn, and the model has seen it.
+#[tokio::test(flavor = "multi_thread")]
+async fn conc_2_a_message_at_any_moment_of_a_turns_end_is_answered_once() {
+    let scene = Scene::start(Parts::new(|_| says("noted"))).await;
+    let id = session("s");
+    let mut seen = 0;
+    let mut sent = Vec::new();
+    for round in 0..100 {
+        let text = format!("m{round}");
+        scene.send(&id, &text).await;
+        sent.push(text);
+        // At once, at the model's request, and after the turn's end.
+        match round % 3 {
+            0 => {}
+            1 => {
+                let asked = || async { scene.requests.lock().expect("lock").len() > seen };
+                wait::until(LIMIT, "the model is asked", asked).await;
+            }
+            _ => scene.idle(&id).await,
+        }
+        seen = scene.requests.lock().expect("lock").len();
+    }
+    scene.idle(&id).await;
+    assert_eq!(users(&scene, &id).await, sent);
+    let events = scene.events(&id).await;
+    let mut unseen = 0;
+    for event in &events {
+        match event {
+            Event::MessageAdded {
+                message: Message::User { .. },
+                ..
+            } => unseen += 1,
+            Event::GenerationStarted { .. } => unseen = 0,
+            Event::TurnEnded { .. } => assert_eq!(unseen, 0, "no turn ends before it is seen"),
+            _ => {}
+        }
+    }
+    assert_eq!(unseen, 0);
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 use teamster_core::display;
 use teamster_mesh::log::From as Begin;
-use teamster_protocol::{Commit, SessionId, commit::Phase, usage::NanoUsd};
+use teamster_protocol::{Commit, Digest, Event, SessionId, commit::Phase, usage::NanoUsd};
 
 use crate::{
     cli::{
@@ -31,11 +31,12 @@ pub(super) async fn run(out: &Output, client: &Client, limit: usize) -> Result<E
             }
         }
         Format::Text => {
-            for (id, session) in sessions.iter().take(limit) {
+            for listed in sessions.iter().take(limit) {
+                let session = &listed.session;
                 out.line(&format!(
                     "{}  {:<8} {}  {:>3} turns  {:>9} tokens  {}",
-                    display::terminal(id.as_str()),
-                    phase(session),
+                    display::terminal(listed.id.as_str()),
+                    status(listed),
                     show::moment(session.updated_at_ms),
                     session.turns,
                     grouped(session.usage.total()),
@@ -48,6 +49,13 @@ pub(super) async fn run(out: &Output, client: &Client, limit: usize) -> Result<E
                     sessions.len() - limit
                 ));
             }
+            if let Some(damaged) = sessions.iter().find(|listed| listed.is_damaged) {
+                out.note(&format!(
+                    "the log of {} is damaged: restore the broker's data from a copy, or go on without what is missing: \
+                     teamster sessions accept-loss ID --yes",
+                    display::terminal(damaged.id.as_str())
+                ));
+            }
             if sessions.is_empty() {
                 out.note("there is no session yet: teamster run \"what is in this directory?\"");
             }
@@ -56,25 +64,64 @@ pub(super) async fn run(out: &Output, client: &Client, limit: usize) -> Result<E
     Ok(Exit::Completed)
 }
 
+/// A session as its log shows it.
+struct Listed {
+    id: SessionId,
+    session: Session,
+    /// Digest of the last stored bytes.
+    last: Digest,
+    is_damaged: bool,
+}
+
+impl Listed {
+    fn new(id: SessionId) -> Self {
+        Self {
+            id,
+            session: Session::default(),
+            last: Digest::ZERO,
+            is_damaged: false,
+        }
+    }
+
+    /// Takes the next stored commit. One that cannot be read or does not follow is a damage, until its loss is accepted.
+    fn take(&mut self, bytes: &[u8]) {
+        match Commit::decode(bytes) {
+            Ok(commit) => {
+                let is_accepted = matches!(commit.events.first(), Some(Event::LossAccepted { .. }));
+                self.is_damaged = commit.prev != self.last || (self.is_damaged && !is_accepted);
+                self.session.apply(&self.id, &commit);
+            }
+            Err(_) => self.is_damaged = true,
+        }
+        self.last = Digest::of(bytes);
+    }
+}
+
 /// All sessions, the last used first.
-async fn all(client: &Client) -> Result<Vec<(SessionId, Session)>, Failure> {
+async fn all(client: &Client) -> Result<Vec<Listed>, Failure> {
     let mut follow = client.mesh().log().follow(Begin::Start, false).await?;
-    let mut sessions: HashMap<SessionId, Session> = HashMap::new();
+    let mut sessions: HashMap<SessionId, Listed> = HashMap::new();
     while let Some(stored) = follow.next().await {
         let (id, stored) = stored?;
-        let commit =
-            Commit::decode(&stored.body).map_err(|source| crate::client::Error::Commit {
-                session: id.to_string(),
-                seq: stored.seq,
-                source,
-            })?;
-        sessions.entry(id.clone()).or_default().apply(&id, &commit);
+        sessions
+            .entry(id.clone())
+            .or_insert_with(|| Listed::new(id.clone()))
+            .take(&stored.body);
     }
-    let mut sessions: Vec<_> = sessions.into_iter().collect();
-    sessions.sort_by(|(left_id, left), (right_id, right)| {
-        (right.updated_at_ms, right_id).cmp(&(left.updated_at_ms, left_id))
+    let mut sessions: Vec<_> = sessions.into_values().collect();
+    sessions.sort_by(|left, right| {
+        (right.session.updated_at_ms, &right.id).cmp(&(left.session.updated_at_ms, &left.id))
     });
     Ok(sessions)
+}
+
+/// What the session does, in one word.
+fn status(listed: &Listed) -> &'static str {
+    if listed.is_damaged {
+        "damaged"
+    } else {
+        phase(&listed.session)
+    }
 }
 
 /// The session's phase in one word.
@@ -95,10 +142,11 @@ fn name(session: &Session) -> String {
     display::terminal(&teamster_protocol::text::cut(first, 80))
 }
 
-fn row((id, session): &(SessionId, Session)) -> Value {
+fn row(listed: &Listed) -> Value {
+    let session = &listed.session;
     json!({
-        "session": id,
-        "status": phase(session),
+        "session": listed.id,
+        "status": status(listed),
         "title": session.title,
         "opening": session.opening,
         "workspace": session.workspace,
@@ -109,4 +157,65 @@ fn row((id, session): &(SessionId, Session)) -> Value {
         "usage": session.usage,
         "cost_usd": session.cost.filter(|_| !session.cost_is_partial).map(NanoUsd::as_usd),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use teamster_protocol::{
+        Head, Lane, Principal,
+        commit::{Bell, Cursor},
+        id::Incarnation,
+    };
+
+    use super::*;
+
+    fn commit(n: u64, prev: Digest, events: Vec<Event>) -> Vec<u8> {
+        let head = Head {
+            phase: Phase::Idle,
+            owner: Incarnation::parse("h").expect("valid"),
+            bell: Bell {
+                lane: Lane::In,
+                seq: 1,
+            },
+            epoch: 1,
+            attempt: 0,
+            cursor: Cursor::default(),
+            deadline: None,
+        };
+        let commit = Commit {
+            v: teamster_protocol::commit::VERSION,
+            session: SessionId::parse("s").expect("valid"),
+            n,
+            prev,
+            at_ms: n,
+            head,
+            consumed: Vec::new(),
+            events,
+            outbox: Vec::new(),
+        };
+        commit.encode().expect("encodes")
+    }
+
+    /// DUR-7: a session with a torn or foreign commit stays listed, as damaged, until its loss is accepted.
+    #[test]
+    fn dur_7_a_damaged_session_stays_listed() {
+        let first = commit(1, Digest::ZERO, Vec::new());
+        let foreign = commit(2, Digest::of("other"), Vec::new());
+        for broken in [b"\0\0\0".to_vec(), foreign] {
+            let accepted = Event::LossAccepted {
+                by: Principal::parse("owner").expect("valid"),
+                lost_from: 2,
+                kept: Digest::of(&first),
+                message: "torn".to_owned(),
+            };
+            let acceptance = commit(9, Digest::of(&broken), vec![accepted]);
+            let mut listed = Listed::new(SessionId::parse("s").expect("valid"));
+            let mut seen = Vec::new();
+            for bytes in [&first, &broken, &acceptance] {
+                listed.take(bytes);
+                seen.push(status(&listed));
+            }
+            assert_eq!(seen, ["idle", "damaged", "idle"]);
+        }
+    }
 }

@@ -84,8 +84,9 @@ async fn catch_up(
     match counting(session, &bytes) {
         Ok(commits) => inbox.fold(session, commits.iter().map(|(seq, commit)| (*seq, commit))),
         // One session that cannot be read must not hide the requests of the others.
-        Err(error) => tracing::error!(
+        Err((seq, error)) => tracing::error!(
             %session,
+            seq,
             error = %teamster_telemetry::chain(&error),
             "a commit cannot be read; the session's requests are not listed"
         ),

@@ -23,10 +23,10 @@ pub(crate) async fn ledger(mesh: &Mesh, session: &SessionId) -> Result<Option<Le
     let mut ledger = Ledger::default();
     let stored = log.read(session, 0, tail.seq).await?;
     let bytes: Vec<(u64, &[u8])> = stored.iter().map(|one| (one.seq, &*one.body)).collect();
-    let commits = counting(session, &bytes).map_err(|error| {
+    let commits = counting(session, &bytes).map_err(|(seq, error)| {
         Fault::internal(
             "approval.log_unreadable",
-            format_args!("the log of session {session} cannot be read: {error}"),
+            format_args!("commit {seq} of session {session} cannot be read: {error}"),
         )
     })?;
     for (_, commit) in &commits {

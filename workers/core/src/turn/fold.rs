@@ -184,18 +184,19 @@ impl Damage {
 }
 
 /// The commits of a whole stored log that count: where losses were accepted, those are left out. A commit that cannot be read
-/// and whose loss nobody accepted is an error.
+/// and whose loss nobody accepted is an error, with its place.
 pub fn counting(
     session: &SessionId,
     stored: &[(u64, &[u8])],
-) -> Result<Vec<(u64, Commit)>, ReadError> {
+) -> Result<Vec<(u64, Commit)>, (u64, ReadError)> {
     let mark = br#""type":"loss_accepted""#;
     let accepts = |bytes: &[u8]| bytes.windows(mark.len()).any(|window| window == mark);
     if !stored.iter().any(|(_, bytes)| accepts(bytes)) {
-        let commits = stored.iter();
-        return commits
-            .map(|(seq, bytes)| Ok((*seq, Commit::decode(bytes)?)))
-            .collect();
+        let read = |(seq, bytes): &(u64, &[u8])| match Commit::decode(bytes) {
+            Ok(commit) => Ok((*seq, commit)),
+            Err(error) => Err((*seq, error)),
+        };
+        return stored.iter().map(read).collect();
     }
     let mut fold = Fold::new(State::new(session.clone()));
     let counted = stored.iter().filter_map(|(seq, bytes)| {
