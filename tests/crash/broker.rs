@@ -10,16 +10,16 @@ use crate::{
 /// BUS-2, SEC-58: the server is gone while a model streams.
 #[tokio::test(flavor = "multi_thread")]
 async fn bus_2_a_server_killed_in_mid_stream_costs_time_only() {
-    let mut world = World::start().await;
+    let world = World::start().await;
     let _siblings = world.worker(&SIBLINGS).await;
     let _harness = world.worker(&["harness"]).await;
     let id = session("s");
     let gate = world.model.hold("full turn", 0);
     let mut accepted = vec![world.owner.send(&id, "full turn").await];
     gate.reached(LIMIT).await;
-    world.nats.kill().await;
+    world.nats.lock().await.kill().await;
     gate.open();
-    world.nats.restart().await;
+    world.nats.lock().await.restart().await;
     assert_eq!(world.owner.finish(&id, 1).await, [EndReason::Completed]);
     accepted.push(world.owner.send(&id, "read again").await);
     world.owner.finish(&id, 2).await;
@@ -30,15 +30,15 @@ async fn bus_2_a_server_killed_in_mid_stream_costs_time_only() {
 /// BUS-2, DUR-8: the server is gone while a call runs that must not run twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn bus_2_a_server_killed_in_mid_call_repeats_nothing() {
-    let mut world = World::start().await;
+    let world = World::start().await;
     let _siblings = world.worker(&SIBLINGS).await;
     let _harness = world.worker(&["harness"]).await;
     let id = session("s");
     world.outside.door.shut();
     let mut accepted = vec![world.owner.send(&id, "slow call").await];
     world.outside.door.reached(1, LIMIT).await;
-    world.nats.kill().await;
-    world.nats.restart().await;
+    world.nats.lock().await.kill().await;
+    world.nats.lock().await.restart().await;
     world.outside.door.open();
     assert_eq!(world.owner.finish(&id, 1).await, [EndReason::Completed]);
     accepted.push(world.owner.send(&id, "read again").await);
@@ -50,13 +50,13 @@ async fn bus_2_a_server_killed_in_mid_call_repeats_nothing() {
 /// BUS-2, APPR-1: the server is gone while a decision is pending.
 #[tokio::test(flavor = "multi_thread")]
 async fn bus_2_a_server_killed_while_a_decision_is_pending_keeps_it() {
-    let mut world = World::start().await;
+    let world = World::start().await;
     let _siblings = world.worker(&SIBLINGS).await;
     let _harness = world.worker(&["harness"]).await;
     let id = session("s");
     let accepted = [world.owner.send(&id, "full turn").await];
     let pending = world.owner.pending(&id).await;
-    world.nats.restart().await;
+    world.nats.lock().await.restart().await;
     assert_eq!(world.owner.pending(&id).await.approval_id, pending.approval_id);
     assert_eq!(world.owner.finish(&id, 1).await, [EndReason::Completed]);
     let evidence = world.verify(&id, &accepted).await;

@@ -23,6 +23,8 @@ mod model;
 mod operator;
 mod outside;
 mod pause;
+mod planted;
+mod random;
 mod siblings;
 mod steps;
 mod up;

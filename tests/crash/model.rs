@@ -11,6 +11,8 @@ use teamster_testkit::{
     model::{Gate, Reply, Script},
 };
 
+use crate::operator::LIMIT;
+
 /// Gates by the user's text and the number of results.
 type Gates = Arc<Mutex<BTreeMap<(String, usize), Gate>>>;
 
@@ -42,6 +44,11 @@ impl Model {
     /// How many requests came.
     pub fn count(&self) -> usize {
         self.server.count()
+    }
+
+    /// Waits until `count` requests came.
+    pub async fn asked(&self, count: usize) {
+        self.server.asked(count, LIMIT).await;
     }
 
     /// Holds the next reply to `text` with `results` results behind it: in the middle of its text, or before its calls.

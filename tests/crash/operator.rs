@@ -126,6 +126,31 @@ impl Operator {
         .await;
     }
 
+    /// Waits until all of `accepted` are consumed and nothing is left to do, and approves whatever is asked for.
+    pub async fn settle(&self, session: &SessionId, accepted: &[SendReply]) {
+        let description = format!("{session} comes to rest");
+        wait::until(LIMIT, &description, || async {
+            let Some(commits) = self.commits(session).await else { return false };
+            let is_consumed = |reply: &SendReply| {
+                commits.iter().flat_map(|commit| &commit.consumed).any(|input| input.id == reply.message_id)
+            };
+            if commits.last().is_some_and(|last| last.head.phase == Phase::Idle) && accepted.iter().all(is_consumed) {
+                return true;
+            }
+            self.approve_what_waits(session, &commits).await;
+            false
+        })
+        .await;
+    }
+
+    async fn approve_what_waits(&self, session: &SessionId, commits: &[Commit]) {
+        if is_asking(commits)
+            && let Some(pending) = self.look_for_pending(session).await
+        {
+            self.approve(&pending).await;
+        }
+    }
+
     /// Waits until so many turns have ended, and approves whatever they ask for.
     pub async fn finish(&self, session: &SessionId, turns: usize) -> Vec<EndReason> {
         let description = format!("{session}: {turns} turns end");
@@ -135,11 +160,7 @@ impl Operator {
             if reasons.len() >= turns {
                 return Some(reasons);
             }
-            if is_asking(&commits)
-                && let Some(pending) = self.look_for_pending(session).await
-            {
-                self.approve(&pending).await;
-            }
+            self.approve_what_waits(session, &commits).await;
             None
         })
         .await

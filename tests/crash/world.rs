@@ -15,6 +15,7 @@ use teamster_mesh::{
 use teamster_protocol::{SessionId, function::harness::SendReply, id::WorkerName};
 use teamster_testkit::{Nats, Process, Proxy, wait};
 use tempfile::TempDir;
+use tokio::sync::Mutex;
 
 use crate::{
     evidence::{Evidence, check},
@@ -24,12 +25,13 @@ use crate::{
 };
 
 /// Lines of each worker that a failed test shows.
-const LOGGED_MAX: usize = 30;
+const LOGGED_MAX: usize = 12;
 /// All workers but the harness.
 pub const SIBLINGS: [&str; 3] = ["router", "approval-gate", "sandbox"];
 
 pub struct World {
-    pub nats: Nats,
+    pub nats: Mutex<Nats>,
+    address: String,
     pub model: Model,
     pub outside: Outside,
     pub owner: Operator,
@@ -60,7 +62,8 @@ impl World {
         let mesh = Mesh::connect(&connect, name("t")).await.expect("connects");
         let outside = Outside::serve(mesh, root.path()).await;
         let owner = Operator::new(client, root.path().join("workspace"));
-        let world = Self { nats, model, outside, owner, root };
+        let address = nats.address();
+        let world = Self { nats: Mutex::new(nats), address, model, outside, owner, root };
         std::fs::create_dir(world.data()).expect("a data directory");
         std::fs::create_dir(world.workspace()).expect("a workspace");
         std::fs::write(world.workspace().join("notes.md"), "notes\n").expect("a file");
@@ -83,7 +86,7 @@ impl World {
 
     /// Starts workers in a process of their own and waits until they serve.
     pub async fn worker(&self, names: &[&str]) -> Worker {
-        let proxy = Proxy::start(self.nats.address()).await;
+        let proxy = Proxy::start(self.address.clone()).await;
         let mut command = Command::new(env!("CARGO_BIN_EXE_teamster"));
         command
             .arg("worker")

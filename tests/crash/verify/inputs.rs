@@ -9,6 +9,13 @@ use crate::evidence::Evidence;
 
 /// Lanes are consumed forwards, and the messages consumed are those that were accepted, in the order of the queue.
 pub fn consumed_once(evidence: &Evidence, found: &mut Vec<String>) {
+    // A repetition that the broker did not recognise is consumed without effect.
+    let repeated: Vec<u64> = events(evidence)
+        .filter_map(|(_, event)| match event {
+            Event::InputDropped { lane: Lane::In, seq, why: DropReason::Duplicate } => Some(*seq),
+            _ => None,
+        })
+        .collect();
     let mut marks = BTreeMap::new();
     let mut messages = Vec::new();
     for commit in &evidence.commits {
@@ -17,7 +24,7 @@ pub fn consumed_once(evidence: &Evidence, found: &mut Vec<String>) {
             if input.seq <= mark {
                 found.push(format!("commit {} consumes {:?} {} again", commit.n, input.lane, input.seq));
             }
-            if input.lane == Lane::In {
+            if input.lane == Lane::In && !repeated.contains(&input.seq) {
                 messages.push((input.id.clone(), input.seq));
             }
             if commit.head.cursor.of(input.lane) < input.seq {
