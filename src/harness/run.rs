@@ -169,10 +169,9 @@ impl Run {
 
     async fn work(&mut self, state: State, seeds: Unread) -> Next {
         let turns = state.turns;
-        match Work::new(&self.harness, &self.entry, state, seeds)
-            .run()
-            .await
-        {
+        let work = Work::new(&self.harness, &self.entry, state, seeds);
+        // Boxed: it is large, and one allocation for all steps.
+        match Box::pin(work.run()).await {
             Ok(state) => {
                 self.harness.shared.heads.note(&state);
                 self.turns += state.turns.saturating_sub(turns);

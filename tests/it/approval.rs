@@ -8,12 +8,14 @@ use teamster_protocol::{
     Arguments, Digest, Event, Fault,
     event::EndReason,
     function::{
-        approval::{GetReply, ListReply, Pending, Resolution, ResolveReply},
+        approval::{ExplainReply, GetReply, ListReply, Pending, Resolution, ResolveReply},
         harness::{ResolveReply as Delivered, StopReply},
         router::{ChatRequest, Completion},
     },
-    input::Decision,
+    input::{Decision, TurnOptions},
     message::ResultKind,
+    policy::Effect,
+    usage::Budget,
 };
 use teamster_testkit::wait;
 
@@ -413,4 +415,56 @@ fn decision(resolution: &Resolution) -> &Decision {
         Resolution::Decided { decision, .. } => decision,
         other => panic!("not decided: {other:?}"),
     }
+}
+
+/// SEC-28: a policy that has become stricter while a person was asked voids the approval; a denial is still taken.
+#[tokio::test(flavor = "multi_thread")]
+async fn sec_28_a_stricter_policy_voids_an_approval_that_waits() {
+    let mut file = policy("- { effect: ask, function: \"t::destroy\" }");
+    let scene = Scene::start(parts(destroys_once, Some(&file))).await;
+    let id = session("s");
+    scene.send(&id, "go").await;
+    let pending = scene.pending().await;
+    let rule = "version: 1\nlayers:\n  - name: test\n    rules:\n      - { effect: deny, function: \"t::destroy\" }\n";
+    file.as_file_mut().set_len(0).expect("emptied");
+    std::fs::write(file.path(), rule).expect("written");
+    let call = json!({"function": "t::destroy", "arguments": pending.arguments});
+    wait::until(LIMIT, "the policy is read again", || async {
+        let reply: Result<ExplainReply, Fault> = scene.operate("approval::explain", &call).await;
+        reply.is_ok_and(|reply| reply.judgement.effect == Effect::Deny)
+    })
+    .await;
+    let void = scene
+        .resolve(&pending, Decision::Approve)
+        .await
+        .expect_err("the policy is stricter now");
+    assert_eq!(void.code, "approval.void");
+    assert_eq!(list(&scene).await.len(), 1);
+    let no = Decision::Deny { reason: None };
+    assert!(scene.resolve(&pending, no).await.expect("decided").won);
+    assert_eq!(scene.ended(&id, 1).await, [EndReason::Completed]);
+    assert_eq!(
+        outcomes(&scene.events(&id).await),
+        [ResultKind::DeniedByOwner]
+    );
+    assert_eq!(scene.count("t::destroy"), 0);
+}
+
+/// Time that a person takes is not the turn's: a bound on its working time does not end it.
+#[tokio::test(flavor = "multi_thread")]
+async fn waiting_for_a_person_does_not_use_up_a_turns_time() {
+    let file = policy("- { effect: ask, function: \"t::destroy\", ttl_s: 2 }");
+    let scene = Scene::start(parts(destroys_once, Some(&file))).await;
+    let id = session("s");
+    let options = TurnOptions {
+        budget: Budget {
+            wall_ms: Some(1_800),
+            ..Budget::default()
+        },
+        ..TurnOptions::default()
+    };
+    scene.send_options(&id, "go", options).await;
+    scene.pending().await;
+    assert_eq!(scene.ended(&id, 1).await, [EndReason::Completed]);
+    assert_eq!(outcomes(&scene.events(&id).await), [ResultKind::Expired]);
 }

@@ -474,7 +474,7 @@ async fn a_huge_answer_ends_its_turn_and_not_its_session() {
         match reasons.last().expect("ended") {
             EndReason::Completed => assert!(is_kept, "{text}"),
             EndReason::Failed { code, .. } => {
-                assert!(!is_kept && code == "model.rejected", "{code}")
+                assert!(!is_kept && code == "model.rejected", "{code}");
             }
             other => panic!("{other:?}"),
         }

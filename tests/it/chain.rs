@@ -408,7 +408,8 @@ async fn hook_1_a_broken_guard_of_a_turn_or_a_generation_denies_it() {
 /// HOOK-1: observers fail open: nonsense, an unknown verdict and a fault change nothing and are noted.
 #[tokio::test(flavor = "multi_thread")]
 async fn hook_1_a_broken_observer_changes_nothing() {
-    let answers: [fn(&Request) -> Result<Bytes, Fault>; 3] = [
+    type Broken = fn(&Request) -> Result<Bytes, Fault>;
+    let answers: [Broken; 3] = [
         |_| Ok(Bytes::from_static(b"{")),
         |_| Ok(Bytes::from_static(br#"{"decision": "maybe"}"#)),
         |_| Err(Fault::internal("guard.broken", "it broke")),

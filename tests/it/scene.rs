@@ -188,7 +188,7 @@ impl Scene {
         let mut scene =
             Self { nats, operator, counts: Counts::default(), requests: Arc::default(), bodies: Arc::default(), serving: Vec::new() };
         let router = parts.router.take().unwrap_or_else(|| scene.router(&parts));
-        let functions = scene.functions(parts.call_gate.clone());
+        let functions = scene.functions(parts.call_gate.as_ref());
         scene.serve(router).await;
         scene.serve(functions).await;
         if parts.with_gate_worker {
@@ -282,7 +282,7 @@ impl Scene {
         }))
     }
 
-    fn functions(&self, call_gate: Option<Arc<Gate>>) -> Worker {
+    fn functions(&self, call_gate: Option<&Arc<Gate>>) -> Worker {
         let mut worker = Worker::new(name("t"), "Functions that count.");
         for (function, class) in [
             ("t::read", Class::Read),
@@ -297,7 +297,7 @@ impl Scene {
             contract.trust = Trust::Trusted;
             contract.visibility = Visibility::Agent;
             contract.timeout_ms = Some(60_000);
-            let (counts, gate, bodies) = (Arc::clone(&self.counts), call_gate.clone(), Arc::clone(&self.bodies));
+            let (counts, gate, bodies) = (Arc::clone(&self.counts), call_gate.cloned(), Arc::clone(&self.bodies));
             let handle = move |ctx: Ctx, body: bytes::Bytes| -> BoxFuture<Result<Value, Fault>> {
                 let (counts, gate) = (Arc::clone(&counts), gate.clone());
                 bodies.lock().expect("lock").push(String::from_utf8(body.to_vec()).expect("text"));
