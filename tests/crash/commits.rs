@@ -33,21 +33,36 @@ async fn kill_at(world: &World, workers: &mut [Worker], nth: usize, place: Place
     };
     if place == Place::Unconfirmed {
         stop.store();
-        wait::until(LIMIT, "the commit is stored", || async { world.owner.count(&id).await == nth }).await;
+        wait::until(LIMIT, "the commit is stored", || async {
+            world.owner.count(&id).await == nth
+        })
+        .await;
     }
     workers[stop.writer].kill().await;
     if workers.len() == 1 {
         let stored = if place == Place::Unsent { nth - 1 } else { nth };
-        assert_eq!(world.owner.count(&id).await, stored, "the kill came at the planned point");
+        assert_eq!(
+            world.owner.count(&id).await,
+            stored,
+            "the kill came at the planned point"
+        );
     }
     let writer = stop.writer;
     stop.lose();
     if workers.len() == 1 {
         workers[writer] = world.worker(&["harness"]).await;
     }
-    assert_eq!(world.owner.finish(&id, 1).await, [EndReason::Completed], "{place:?} {nth}");
+    assert_eq!(
+        world.owner.finish(&id, 1).await,
+        [EndReason::Completed],
+        "{place:?} {nth}"
+    );
     let evidence = world.verify(&id, &accepted).await;
-    let unknown = evidence.outcomes().iter().filter(|outcome| **outcome == ResultKind::OutcomeUnknown).count();
+    let unknown = evidence
+        .outcomes()
+        .iter()
+        .filter(|outcome| **outcome == ResultKind::OutcomeUnknown)
+        .count();
     // A call whose intent was stored and which nobody had begun is the only one that may be unknown.
     assert!(unknown <= 1, "{place:?} {nth}: {:?}", evidence.outcomes());
     if workers.len() > 1 {
@@ -63,7 +78,10 @@ async fn kill_at_every_commit(harnesses: usize, place: Place) {
         workers.push(world.worker(&["harness"]).await);
     }
     let commits = commits_of_a_turn(&world).await;
-    assert!(commits >= 5, "the turn has steps to kill between: {commits}");
+    assert!(
+        commits >= 5,
+        "the turn has steps to kill between: {commits}"
+    );
     for nth in 1..=commits {
         kill_at(&world, &mut workers, nth, place).await;
     }
@@ -111,7 +129,11 @@ async fn dur_1_a_kill_of_another_worker_between_any_two_commits() {
             siblings[index].kill().await;
             siblings[index] = world.worker(&[name]).await;
             stop.pass();
-            assert_eq!(world.owner.finish(&id, 1).await, [EndReason::Completed], "{name} {nth}");
+            assert_eq!(
+                world.owner.finish(&id, 1).await,
+                [EndReason::Completed],
+                "{name} {nth}"
+            );
             let evidence = world.verify(&id, &accepted).await;
             assert_eq!(evidence.outcomes(), [ResultKind::Ok; 3], "{name} {nth}");
         }

@@ -21,7 +21,10 @@ async fn session_at_rest(world: &World) -> (SessionId, Vec<Stored>) {
     let last = evidence.stored.last().expect("a commit").seq;
     let snaps = world.owner.client.mesh().snaps();
     wait::until(LIMIT, "the head is copied", || async {
-        snaps.get(&id).await.is_ok_and(|snapshot| snapshot.is_some_and(|snapshot| snapshot.mark.seq == last))
+        snaps
+            .get(&id)
+            .await
+            .is_ok_and(|snapshot| snapshot.is_some_and(|snapshot| snapshot.mark.seq == last))
     })
     .await;
     harness.kill().await;
@@ -30,10 +33,16 @@ async fn session_at_rest(world: &World) -> (SessionId, Vec<Stored>) {
 
 /// Asks the server itself for something about the log that holds the session.
 async fn administer(world: &World, id: &SessionId, verb: &str, request: Value) {
-    let stream = format!("LOG_{}", subject::log_stream_of(subject::partition(&id.token())));
+    let stream = format!(
+        "LOG_{}",
+        subject::log_stream_of(subject::partition(&id.token()))
+    );
     let subject = format!("$JS.API.STREAM.{verb}.{stream}");
     let mesh = world.owner.client.mesh();
-    let reply = mesh.request(subject, request.to_string().into(), LIMIT).await.expect("an answer");
+    let reply = mesh
+        .request(subject, request.to_string().into(), LIMIT)
+        .await
+        .expect("an answer");
     let reply: Value = serde_json::from_slice(&reply).expect("JSON");
     assert_eq!(reply["success"], true, "{reply}");
 }
@@ -44,7 +53,12 @@ async fn is_stopped(world: &World, id: &SessionId) {
     let effects = world.outside.effects();
     let commits = world.owner.count(id).await;
     let harness = world.worker(&["harness"]).await;
-    let said = world.owner.client.status(id).await.map(|status| status.status);
+    let said = world
+        .owner
+        .client
+        .status(id)
+        .await
+        .map(|status| status.status);
     let is_named = match &said {
         Ok(status) => status == "damaged",
         Err(Error::Fault(fault)) => fault.code == "session.log_damaged",
@@ -52,7 +66,14 @@ async fn is_stopped(world: &World, id: &SessionId) {
     };
     assert!(is_named, "{said:?}");
     // Its doorbell is rung, and looked at.
-    world.owner.client.mesh().lanes().kick(id, "look").await.expect("rung");
+    world
+        .owner
+        .client
+        .mesh()
+        .lanes()
+        .kick(id, "look")
+        .await
+        .expect("rung");
     wait::until(LIMIT, "the harness names the damage", || async {
         harness.log(world).contains("session.log_damaged")
     })
@@ -62,7 +83,11 @@ async fn is_stopped(world: &World, id: &SessionId) {
     assert_eq!(world.owner.finish(&other, 1).await, [EndReason::Completed]);
     world.verify(&other, &accepted).await;
     assert_eq!(world.owner.count(id).await, commits);
-    assert_eq!(world.model.count(), requests + 2, "the other session's two requests");
+    assert_eq!(
+        world.model.count(),
+        requests + 2,
+        "the other session's two requests"
+    );
     assert_eq!(world.outside.effects().len(), effects.len() + 1);
 }
 
@@ -109,7 +134,9 @@ async fn sec_56_a_log_written_anew_stops_the_session() {
             let body = commit.encode().expect("encodes");
             previous = Digest::of(&body);
             let mesh = world.owner.client.mesh();
-            mesh.request(subject::log(&id), body.into(), LIMIT).await.expect("stored");
+            mesh.request(subject::log(&id), body.into(), LIMIT)
+                .await
+                .expect("stored");
         }
         assert_eq!(world.owner.count(&id).await, stored.len());
         is_stopped(&world, &id).await;

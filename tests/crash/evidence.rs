@@ -2,7 +2,9 @@
 
 use teamster::client::Client;
 use teamster_mesh::{log::Stored, snap::Snapshot};
-use teamster_protocol::{Commit, Event, Lane, SessionId, function::harness::SendReply, message::ResultKind};
+use teamster_protocol::{
+    Commit, Event, Lane, SessionId, function::harness::SendReply, message::ResultKind,
+};
 use teamster_testkit::wait;
 
 use crate::{operator::LIMIT, outside::Effect, verify};
@@ -27,24 +29,46 @@ impl Evidence {
         let events = self.commits.iter().flat_map(|commit| &commit.events);
         events
             .filter_map(|event| match event {
-                Event::CallFinished { outcome, .. } | Event::CallRefused { outcome, .. } => Some(*outcome),
+                Event::CallFinished { outcome, .. } | Event::CallRefused { outcome, .. } => {
+                    Some(*outcome)
+                }
                 _ => None,
             })
             .collect()
     }
 
-    async fn read(client: &Client, session: &SessionId, accepted: &[SendReply], effects: &[Effect]) -> Option<Self> {
+    async fn read(
+        client: &Client,
+        session: &SessionId,
+        accepted: &[SendReply],
+        effects: &[Effect],
+    ) -> Option<Self> {
         let mesh = client.mesh();
         // In this order: the head is a lower bound of the log that is read after it.
         let snapshot = mesh.snaps().get(session).await.ok()?;
-        let upto = mesh.log().tail(session).await.ok()?.map_or(0, |stored| stored.seq);
+        let upto = mesh
+            .log()
+            .tail(session)
+            .await
+            .ok()?
+            .map_or(0, |stored| stored.seq);
         let stored = mesh.log().read(session, 0, upto).await.ok()?;
-        let commits: Vec<Commit> =
-            stored.iter().map(|stored| Commit::decode(&stored.body).expect("a commit")).collect();
-        let cursor = commits.last().map(|commit| commit.head.cursor).unwrap_or_default();
+        let commits: Vec<Commit> = stored
+            .iter()
+            .map(|stored| Commit::decode(&stored.body).expect("a commit"))
+            .collect();
+        let cursor = commits
+            .last()
+            .map(|commit| commit.head.cursor)
+            .unwrap_or_default();
         let mut has_unread = false;
         for lane in [Lane::In, Lane::Ctl] {
-            has_unread |= mesh.lanes().next(session, lane, cursor.of(lane)).await.ok()?.is_some();
+            has_unread |= mesh
+                .lanes()
+                .next(session, lane, cursor.of(lane))
+                .await
+                .ok()?
+                .is_some();
         }
         let mut accepted = accepted.to_vec();
         accepted.sort_by_key(|reply| reply.seq);
@@ -61,17 +85,31 @@ impl Evidence {
 }
 
 /// Checks everything that must hold of a session at rest.
-pub async fn check(client: &Client, session: &SessionId, accepted: &[SendReply], effects: Vec<Effect>) -> Evidence {
-    let evidence =
-        wait::some(LIMIT, "the session is read", || Evidence::read(client, session, accepted, &effects)).await;
+pub async fn check(
+    client: &Client,
+    session: &SessionId,
+    accepted: &[SendReply],
+    effects: Vec<Effect>,
+) -> Evidence {
+    let evidence = wait::some(LIMIT, "the session is read", || {
+        Evidence::read(client, session, accepted, &effects)
+    })
+    .await;
     let found = verify::check(&evidence);
-    assert!(found.is_empty(), "{session}: {found:#?}\n{}", dump(&evidence));
+    assert!(
+        found.is_empty(),
+        "{session}: {found:#?}\n{}",
+        dump(&evidence)
+    );
     evidence
 }
 
 /// The log for whoever reads a failure.
 fn dump(evidence: &Evidence) -> String {
-    let commits = evidence.stored.iter().map(|stored| String::from_utf8_lossy(&stored.body).into_owned());
+    let commits = evidence
+        .stored
+        .iter()
+        .map(|stored| String::from_utf8_lossy(&stored.body).into_owned());
     let effects = evidence.effects.iter().map(|effect| format!("{effect:?}"));
     commits.chain(effects).collect::<Vec<_>>().join("\n")
 }

@@ -1,9 +1,12 @@
 //! Kills of the harness in the middle of something: a stream, a call, a wait, a queue.
 
+use serde_json::json;
 use teamster_protocol::{Event, Message, event::EndReason, message::ResultKind};
 
 use crate::{
     operator::{LIMIT, session},
+    outside::withhold,
+    steps::Steps,
     world::{SIBLINGS, World},
 };
 
@@ -20,7 +23,11 @@ async fn dur_1_a_kill_in_mid_stream_costs_no_second_request() {
         let accepted = [world.owner.send(&id, "talk").await];
         gate.reached(LIMIT).await;
         // A replica that comes now finds the session in good hands.
-        let replica = if is_replica_there { Some(world.worker(&["harness"]).await) } else { None };
+        let replica = if is_replica_there {
+            Some(world.worker(&["harness"]).await)
+        } else {
+            None
+        };
         harness.kill().await;
         let _next = match replica {
             Some(replica) => replica,
@@ -45,13 +52,22 @@ async fn sec_53_a_kill_in_mid_call_repeats_nothing() {
         world.outside.door.shut();
         let mut accepted = vec![world.owner.send(&id, "slow call").await];
         world.outside.door.reached(1, LIMIT).await;
-        let replica = if is_replica_there { Some(world.worker(&["harness"]).await) } else { None };
+        let replica = if is_replica_there {
+            Some(world.worker(&["harness"]).await)
+        } else {
+            None
+        };
         harness.kill().await;
         let _next = match replica {
             Some(replica) => replica,
             None => world.worker(&["harness"]).await,
         };
-        world.owner.until(&id, "is taken over", |events| events.iter().any(is_takeover)).await;
+        world
+            .owner
+            .until(&id, "is taken over", |events| {
+                events.iter().any(is_takeover)
+            })
+            .await;
         world.outside.door.open();
         assert_eq!(world.owner.finish(&id, 1).await, [EndReason::Completed]);
         accepted.push(world.owner.send(&id, "talk").await);
@@ -64,6 +80,36 @@ async fn sec_53_a_kill_in_mid_call_repeats_nothing() {
 
 fn is_takeover(event: &Event) -> bool {
     matches!(event, Event::TookOver { .. })
+}
+
+/// A result that is found after a kill meets the hooks like any other.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_found_after_a_kill_passes_the_hooks() {
+    let world = World::start().await;
+    let _guard = withhold(world.connect("guard").await).await;
+    let _siblings = world.worker(&SIBLINGS).await;
+    let mut harness = world.worker(&["harness"]).await;
+    let id = session("s");
+    world.outside.door.shut();
+    let accepted = [world.owner.send(&id, "slow call").await];
+    world.outside.door.reached(1, LIMIT).await;
+    harness.kill().await;
+    let _next = world.worker(&["harness"]).await;
+    world
+        .owner
+        .until(&id, "is taken over", |events| {
+            events.iter().any(is_takeover)
+        })
+        .await;
+    world.outside.door.open();
+    assert_eq!(world.owner.finish(&id, 1).await, [EndReason::Completed]);
+    let evidence = world.verify(&id, &accepted).await;
+    let mut events = evidence.commits.iter().flat_map(|commit| &commit.events);
+    let text = events.find_map(|event| match event {
+        Event::CallFinished { text, .. } => Some(text.as_str()),
+        _ => None,
+    });
+    assert_eq!(text, Some("withheld"));
 }
 
 /// DUR-1, APPR-1: everything is killed while a decision is pending. The effects before it are not repeated, the request is
@@ -82,7 +128,10 @@ async fn dur_1_a_kill_while_a_decision_is_pending_loses_nothing() {
     let _siblings = world.worker(&SIBLINGS).await;
     let _harness = world.worker(&["harness"]).await;
     let again = world.owner.pending(&id).await;
-    assert_eq!((again.approval_id.clone(), again.digest), (pending.approval_id, pending.digest));
+    assert_eq!(
+        (again.approval_id.clone(), again.digest),
+        (pending.approval_id, pending.digest)
+    );
     assert_eq!(world.model.count(), requests);
     world.owner.approve(&again).await;
     assert_eq!(world.owner.finish(&id, 1).await, [EndReason::Completed]);
@@ -91,21 +140,105 @@ async fn dur_1_a_kill_while_a_decision_is_pending_loses_nothing() {
     assert_eq!(evidence.effects.len(), 3);
 }
 
-/// APPR-5: a wait that ends while nobody lives ends all the same.
+/// APPR-1: a wait that ends while nobody lives ends all the same.
 #[tokio::test(flavor = "multi_thread")]
-async fn appr_5_a_wait_ends_although_nobody_lived_then() {
-    let world = World::start_with(&serde_json::json!({"default_pending_timeout_ms": 1500})).await;
+async fn appr_1_a_wait_ends_although_nobody_lived_then() {
+    let world = World::start_with(&json!({"default_pending_timeout_ms": 1500})).await;
     let _siblings = world.worker(&SIBLINGS).await;
     let mut harness = world.worker(&["harness"]).await;
     let id = session("s");
     let accepted = [world.owner.send(&id, "destroy it").await];
-    world.owner.until(&id, "asks", |events| events.iter().any(|event| matches!(event, Event::ApprovalRequested { .. }))).await;
+    world
+        .owner
+        .until(&id, "asks", |events| {
+            events
+                .iter()
+                .any(|event| matches!(event, Event::ApprovalRequested { .. }))
+        })
+        .await;
     harness.kill().await;
     let _harness = world.worker(&["harness"]).await;
-    world.owner.until(&id, "ends", |events| events.iter().any(|event| matches!(event, Event::TurnEnded { .. }))).await;
+    world
+        .owner
+        .until(&id, "ends", |events| {
+            events
+                .iter()
+                .any(|event| matches!(event, Event::TurnEnded { .. }))
+        })
+        .await;
     let evidence = world.verify(&id, &accepted).await;
     assert_eq!(evidence.outcomes(), [ResultKind::Expired]);
     assert!(evidence.effects.is_empty());
+}
+
+/// APPR-1: a harness is killed when a request was stored and before its timer could be set: the wait ends all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn appr_1_a_wait_ends_although_its_timer_was_not_set_then() {
+    let world = World::start_with(&json!({"default_pending_timeout_ms": 1500})).await;
+    let _siblings = world.worker(&SIBLINGS).await;
+    let mut harness = [world.worker(&["harness"]).await];
+    let id = session("s");
+    let steps = Steps::before(&harness, &id);
+    let accepted = [world.owner.send(&id, "destroy it").await];
+    // The claim with the generation, then its answer with the request.
+    let stop = steps.stop_at(&harness, 2).await;
+    stop.store();
+    world
+        .owner
+        .until(&id, "asks", |events| events.iter().any(is_request))
+        .await;
+    harness[0].kill().await;
+    stop.lose();
+    let _harness = world.worker(&["harness"]).await;
+    world
+        .owner
+        .until(&id, "ends", |events| events.iter().any(is_end))
+        .await;
+    let evidence = world.verify(&id, &accepted).await;
+    assert_eq!(evidence.outcomes(), [ResultKind::Expired]);
+    assert!(evidence.effects.is_empty());
+}
+
+fn is_request(event: &Event) -> bool {
+    matches!(event, Event::ApprovalRequested { .. })
+}
+
+fn is_end(event: &Event) -> bool {
+    matches!(event, Event::TurnEnded { .. })
+}
+
+/// LOOP-1: a stop that was accepted ends the turn, although its harness was killed before it could.
+#[tokio::test(flavor = "multi_thread")]
+async fn loop_1_a_stop_outlives_the_harness_that_took_it() {
+    let world = World::start().await;
+    let _siblings = world.worker(&SIBLINGS).await;
+    let mut harness = [world.worker(&["harness"]).await];
+    let id = session("s");
+    let gate = world.model.hold("talk", 0);
+    let mut accepted = vec![world.owner.send(&id, "talk").await];
+    gate.reached(LIMIT).await;
+    let end = Steps::before(&harness, &id);
+    assert!(
+        world
+            .owner
+            .client
+            .stop(&id, None)
+            .await
+            .expect("accepted")
+            .stopping
+    );
+    let end = end.stop_at(&harness, 1).await;
+    harness[0].kill().await;
+    end.lose();
+    let _harness = world.worker(&["harness"]).await;
+    let reasons = world.owner.finish(&id, 1).await;
+    assert!(
+        matches!(reasons[..], [EndReason::Cancelled { .. }]),
+        "{reasons:?}"
+    );
+    accepted.push(world.owner.send(&id, "read it").await);
+    assert_eq!(world.owner.finish(&id, 2).await[1], EndReason::Completed);
+    world.verify(&id, &accepted).await;
 }
 
 /// DUR-4: ten messages of one session, a kill in the first answer: all are answered, in order, none twice.
@@ -124,17 +257,28 @@ async fn dur_4_ten_messages_and_a_kill_are_answered_in_order() {
     harness.kill().await;
     gate.open();
     let _harness = world.worker(&["harness"]).await;
-    world.owner.until(&id, "the last is answered", |events| {
-        // Messages that waited are put to the model together.
-        events.iter().filter_map(says).any(|text| text.ends_with("talk 9"))
-            && matches!(events.last(), Some(Event::TurnEnded { .. }))
-    })
-    .await;
+    world
+        .owner
+        .until(&id, "the last is answered", |events| {
+            // Messages that waited are put to the model together.
+            events
+                .iter()
+                .filter_map(says)
+                .any(|text| text.ends_with("talk 9"))
+                && matches!(events.last(), Some(Event::TurnEnded { .. }))
+        })
+        .await;
     world.verify(&id, &accepted).await;
 }
 
 fn says(event: &Event) -> Option<String> {
-    let Event::GenerationFinished { message: Some(Message::Assistant { content, .. }), .. } = event else { return None };
+    let Event::GenerationFinished {
+        message: Some(Message::Assistant { content, .. }),
+        ..
+    } = event
+    else {
+        return None;
+    };
     content.iter().find_map(|part| match part {
         teamster_protocol::message::Content::Text { text } => Some(text.clone()),
         _ => None,

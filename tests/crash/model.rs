@@ -97,7 +97,12 @@ fn reply(text: &str, results: usize, gate: Option<&Gate>) -> Reply {
             "fs__edit" => json!({"path": "notes.md", "old": "notes", "new": "notes, notes"}),
             _ => json!({"for": text}),
         };
-        reply = reply.call(index, &format!("call_{index}"), name, &arguments.to_string());
+        reply = reply.call(
+            index,
+            &format!("call_{index}"),
+            name,
+            &arguments.to_string(),
+        );
     }
     reply.finish("tool_calls").usage(10, 5).done()
 }

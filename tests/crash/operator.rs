@@ -38,13 +38,21 @@ pub fn session(text: &str) -> SessionId {
 
 impl Operator {
     pub fn new(client: Client, workspace: PathBuf) -> Self {
-        Self { client, workspace, seen: Mutex::default() }
+        Self {
+            client,
+            workspace,
+            seen: Mutex::default(),
+        }
     }
 
     /// Prints what was read last of the sessions that are not at rest.
     pub fn dump(&self) {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let open = seen.iter().filter(|(_, commits)| commits.last().is_none_or(|last| last.head.phase != Phase::Idle));
+        let open = seen.iter().filter(|(_, commits)| {
+            commits
+                .last()
+                .is_none_or(|last| last.head.phase != Phase::Idle)
+        });
         for (session, commits) in open {
             eprintln!("{session}");
             for commit in commits {
@@ -72,7 +80,10 @@ impl Operator {
             },
         };
         wait::some(LIMIT, "a message is accepted", || async {
-            tokio::time::timeout(TRY, self.client.send(request.clone())).await.ok()?.ok()
+            tokio::time::timeout(TRY, self.client.send(request.clone()))
+                .await
+                .ok()?
+                .ok()
         })
         .await
     }
@@ -82,21 +93,40 @@ impl Operator {
         let log = self.client.mesh().log();
         let upto = log.tail(session).await.ok()?.map_or(0, |stored| stored.seq);
         let stored = log.read(session, 0, upto).await.ok()?;
-        let commits: Vec<Commit> = stored.iter().map(|stored| Commit::decode(&stored.body).expect("a commit")).collect();
-        self.seen.lock().expect("lock").insert(session.clone(), commits.clone());
+        let commits: Vec<Commit> = stored
+            .iter()
+            .map(|stored| Commit::decode(&stored.body).expect("a commit"))
+            .collect();
+        self.seen
+            .lock()
+            .expect("lock")
+            .insert(session.clone(), commits.clone());
         Some(commits)
     }
 
     /// How many commits the session has.
     pub async fn count(&self, session: &SessionId) -> usize {
-        wait::some(LIMIT, "the log is read", || self.commits(session)).await.len()
+        wait::some(LIMIT, "the log is read", || self.commits(session))
+            .await
+            .len()
     }
 
     /// Waits until the session's events satisfy `wanted`.
-    pub async fn until(&self, session: &SessionId, description: &str, wanted: impl Fn(&[Event]) -> bool) {
+    pub async fn until(
+        &self,
+        session: &SessionId,
+        description: &str,
+        wanted: impl Fn(&[Event]) -> bool,
+    ) {
         let description = format!("{session}: {description}");
         wait::until(LIMIT, &description, || async {
-            let events: Vec<Event> = self.commits(session).await.unwrap_or_default().into_iter().flat_map(|c| c.events).collect();
+            let events: Vec<Event> = self
+                .commits(session)
+                .await
+                .unwrap_or_default()
+                .into_iter()
+                .flat_map(|c| c.events)
+                .collect();
             wanted(&events)
         })
         .await;
@@ -104,11 +134,17 @@ impl Operator {
 
     /// Waits for a request for a decision of the session.
     pub async fn pending(&self, session: &SessionId) -> Pending {
-        wait::some(LIMIT, "a request for a decision", || self.look_for_pending(session)).await
+        wait::some(LIMIT, "a request for a decision", || {
+            self.look_for_pending(session)
+        })
+        .await
     }
 
     async fn look_for_pending(&self, session: &SessionId) -> Option<Pending> {
-        let pending = tokio::time::timeout(TRY, self.client.pending(Some(session))).await.ok()?.ok()?;
+        let pending = tokio::time::timeout(TRY, self.client.pending(Some(session)))
+            .await
+            .ok()?
+            .ok()?;
         pending.into_iter().next()
     }
 
@@ -121,7 +157,10 @@ impl Operator {
             channel: "crash".to_owned(),
         };
         wait::some(LIMIT, "a decision is taken", || async {
-            tokio::time::timeout(TRY, self.client.resolve(&request)).await.ok()?.ok()
+            tokio::time::timeout(TRY, self.client.resolve(&request))
+                .await
+                .ok()?
+                .ok()
         })
         .await;
     }
@@ -130,11 +169,20 @@ impl Operator {
     pub async fn settle(&self, session: &SessionId, accepted: &[SendReply]) {
         let description = format!("{session} comes to rest");
         wait::until(LIMIT, &description, || async {
-            let Some(commits) = self.commits(session).await else { return false };
-            let is_consumed = |reply: &SendReply| {
-                commits.iter().flat_map(|commit| &commit.consumed).any(|input| input.id == reply.message_id)
+            let Some(commits) = self.commits(session).await else {
+                return false;
             };
-            if commits.last().is_some_and(|last| last.head.phase == Phase::Idle) && accepted.iter().all(is_consumed) {
+            let is_consumed = |reply: &SendReply| {
+                commits
+                    .iter()
+                    .flat_map(|commit| &commit.consumed)
+                    .any(|input| input.id == reply.message_id)
+            };
+            if commits
+                .last()
+                .is_some_and(|last| last.head.phase == Phase::Idle)
+                && accepted.iter().all(is_consumed)
+            {
                 return true;
             }
             self.approve_what_waits(session, &commits).await;
@@ -180,9 +228,13 @@ pub fn reasons(commits: &[Commit]) -> Vec<EndReason> {
 
 /// Whether a person is asked for something.
 fn is_asking(commits: &[Commit]) -> bool {
-    commits.iter().flat_map(|commit| &commit.events).fold(0_i64, |open, event| match event {
-        Event::ApprovalRequested { .. } => open + 1,
-        Event::ApprovalResolved { .. } | Event::ApprovalExpired { .. } => open - 1,
-        _ => open,
-    }) > 0
+    commits
+        .iter()
+        .flat_map(|commit| &commit.events)
+        .fold(0_i64, |open, event| match event {
+            Event::ApprovalRequested { .. } => open + 1,
+            Event::ApprovalResolved { .. } | Event::ApprovalExpired { .. } => open - 1,
+            _ => open,
+        })
+        > 0
 }

@@ -13,7 +13,10 @@ use teamster_mesh::{
     serve::{Serving, serve},
 };
 use teamster_protocol::{
-    Class, Commit, Contract, Data, Digest, Event, Fault, FunctionId, SessionId, Trust, Visibility, id::WorkerName, limits,
+    Class, Commit, Contract, Data, Digest, Event, Fault, FunctionId, SessionId, Trust, Visibility,
+    hook::{self, Binding, CallResult, Mutations, Point, Stage, Verdict},
+    id::WorkerName,
+    limits,
 };
 use teamster_testkit::{Counter, wait};
 use tokio::sync::watch;
@@ -35,8 +38,18 @@ pub struct Effect {
 
 impl Effect {
     fn line(&self) -> String {
-        let intent = self.had_intent.map_or("unread".to_owned(), |had| had.to_string());
-        [&self.session, &self.call, &self.function, &self.digest, &intent].map(String::as_str).join("\t")
+        let intent = self
+            .had_intent
+            .map_or("unread".to_owned(), |had| had.to_string());
+        [
+            &self.session,
+            &self.call,
+            &self.function,
+            &self.digest,
+            &intent,
+        ]
+        .map(String::as_str)
+        .join("\t")
     }
 
     fn parse(line: &str) -> Self {
@@ -64,11 +77,19 @@ struct DoorState {
 
 impl Door {
     fn new() -> Self {
-        Self(Arc::new(watch::Sender::new(DoorState { waiting: 0, is_open: true })))
+        Self(Arc::new(watch::Sender::new(DoorState {
+            waiting: 0,
+            is_open: true,
+        })))
     }
 
     pub fn shut(&self) {
-        self.0.send_modify(|state| *state = DoorState { waiting: 0, is_open: false });
+        self.0.send_modify(|state| {
+            *state = DoorState {
+                waiting: 0,
+                is_open: false,
+            }
+        });
     }
 
     pub fn open(&self) {
@@ -79,7 +100,11 @@ impl Door {
     pub async fn reached(&self, calls: usize, limit: Duration) {
         let mut state = self.0.subscribe();
         let reached = state.wait_for(|state| state.waiting >= calls);
-        drop(wait::within(limit, "a call comes to the door", reached).await.expect("the sender is ours"));
+        drop(
+            wait::within(limit, "a call comes to the door", reached)
+                .await
+                .expect("the sender is ours"),
+        );
     }
 
     async fn pass(&self) {
@@ -101,7 +126,10 @@ impl Outside {
         let door = Door::new();
         // One at a time, so that the file is in the order of the effects.
         let order = Arc::new(Mutex::new(()));
-        let mut worker = Worker::new(WorkerName::parse("t").expect("valid"), "Functions whose effects are counted.");
+        let mut worker = Worker::new(
+            WorkerName::parse("t").expect("valid"),
+            "Functions whose effects are counted.",
+        );
         for (name, class) in [
             ("t::read", Class::Read),
             ("t::write", Class::Write),
@@ -134,19 +162,68 @@ impl Outside {
                 handler: Arc::new(move |ctx, body| Box::pin(handler(ctx, body))),
             });
         }
-        let serving = serve(mesh, worker).await.expect("the outside functions are served");
-        Self { door, counter, _serving: serving }
+        let serving = serve(mesh, worker)
+            .await
+            .expect("the outside functions are served");
+        Self {
+            door,
+            counter,
+            _serving: serving,
+        }
     }
 
     /// All effects so far, in their order.
     pub fn effects(&self) -> Vec<Effect> {
-        self.counter.effects().iter().map(|line| Effect::parse(line)).collect()
+        self.counter
+            .effects()
+            .iter()
+            .map(|line| Effect::parse(line))
+            .collect()
     }
 
     pub fn effects_of(&self, session: &SessionId) -> Vec<Effect> {
         let effects = self.effects().into_iter();
-        effects.filter(|effect| effect.session == session.as_str()).collect()
+        effects
+            .filter(|effect| effect.session == session.as_str())
+            .collect()
     }
+}
+
+/// Serves a hook that puts `withheld` in the place of every result.
+pub async fn withhold(mesh: Mesh) -> Serving {
+    let id = FunctionId::parse("guard::withhold").expect("valid");
+    let mut contract = Contract::new::<hook::Request, Verdict>(id.clone(), "Withholds results.");
+    contract.visibility = Visibility::Worker;
+    let function = Function::new(contract, |_, _: hook::Request| async {
+        let mutations = Mutations {
+            result: Some(CallResult {
+                text: "withheld".to_owned(),
+                is_error: false,
+            }),
+            ..Mutations::default()
+        };
+        Ok(Verdict::Continue {
+            mutations,
+            annotation: None,
+            judgement: None,
+        })
+    });
+    let binding = Binding {
+        point: Point::PostTrigger,
+        function: id,
+        priority: 0,
+        stage: Stage::default(),
+        functions: Vec::new(),
+        timeout_ms: None,
+        on_error: None,
+    };
+    let worker = Worker::new(
+        WorkerName::parse("guard").expect("valid"),
+        "Withholds results.",
+    );
+    serve(mesh, worker.function(function).hook(binding))
+        .await
+        .expect("the hook is served")
 }
 
 fn contract(name: &str, class: Class) -> Contract {
@@ -161,7 +238,10 @@ fn contract(name: &str, class: Class) -> Contract {
 }
 
 async fn effect(ctx: &Ctx, body: &[u8]) -> Effect {
-    let session = ctx.session.clone().expect("calls of a turn name their session");
+    let session = ctx
+        .session
+        .clone()
+        .expect("calls of a turn name their session");
     let call = ctx.call.clone().expect("calls of a turn have an id");
     Effect {
         had_intent: has_intent(&ctx.mesh, &session, &call).await,
@@ -177,6 +257,12 @@ async fn has_intent(mesh: &Mesh, session: &SessionId, call: &str) -> Option<bool
     let tail = mesh.log().tail(session).await.ok()?;
     let upto = tail.map_or(0, |stored| stored.seq);
     let commits = mesh.log().read(session, 0, upto).await.ok()?;
-    let mut events = commits.iter().flat_map(|stored| Commit::decode(&stored.body).expect("a commit").events);
-    Some(events.any(|event| matches!(event, Event::CallStarted { call: begun } if begun.as_str() == call)))
+    let mut events = commits
+        .iter()
+        .flat_map(|stored| Commit::decode(&stored.body).expect("a commit").events);
+    Some(
+        events.any(
+            |event| matches!(event, Event::CallStarted { call: begun } if begun.as_str() == call),
+        ),
+    )
 }

@@ -22,7 +22,10 @@ async fn wake(world: &World, sleeper: &Worker, successor: &mut Worker) {
 
 async fn is_taken_over(world: &World, id: &SessionId) {
     let is_takeover = |event: &Event| matches!(event, Event::TookOver { .. });
-    world.owner.until(id, "is taken over", |events| events.iter().any(is_takeover)).await;
+    world
+        .owner
+        .until(id, "is taken over", |events| events.iter().any(is_takeover))
+        .await;
 }
 
 /// SEC-57: an owner sleeps in mid-generation; its session moves within seconds, and its own commit is refused.
@@ -43,7 +46,9 @@ async fn sec_57_an_owner_that_slept_through_a_generation_cannot_commit() {
     let commits = world.owner.count(&id).await;
     wake(&world, &sleeper, &mut successor).await;
     wait::until(LIMIT, "the sleeper's commit is refused", || async {
-        sleeper.log(&world).contains("another owner has the session")
+        sleeper
+            .log(&world)
+            .contains("another owner has the session")
     })
     .await;
     assert_eq!(world.owner.count(&id).await, commits);
@@ -85,7 +90,12 @@ async fn sec_53_an_owner_that_slept_before_a_call_does_not_begin_it() {
     let stop = steps.stop_at(&sleeper, 2).await;
     stop.store();
     let is_intent = |event: &Event| matches!(event, Event::CallStarted { .. });
-    world.owner.until(&id, "the intent is stored", |events| events.iter().any(is_intent)).await;
+    world
+        .owner
+        .until(&id, "the intent is stored", |events| {
+            events.iter().any(is_intent)
+        })
+        .await;
     sleeper[0].process.pause();
     stop.pass();
     let mut successor = world.worker(&["harness"]).await;

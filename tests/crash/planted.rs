@@ -12,7 +12,11 @@ use crate::{
 type Plant = fn(&mut Evidence);
 
 fn effect(evidence: &mut Evidence, function: &str) -> usize {
-    evidence.effects.iter().position(|effect| effect.function == function).expect("an effect")
+    evidence
+        .effects
+        .iter()
+        .position(|effect| effect.function == function)
+        .expect("an effect")
 }
 
 /// Removes the events that `is_meant`.
@@ -24,8 +28,17 @@ fn remove(evidence: &mut Evidence, is_meant: fn(&Event) -> bool) {
 
 /// Doubles the first event that `is_meant`.
 fn double(evidence: &mut Evidence, is_meant: fn(&Event) -> bool) {
-    let commit = evidence.commits.iter_mut().find(|commit| commit.events.iter().any(is_meant)).expect("an event");
-    let event = commit.events.iter().find(|event| is_meant(event)).expect("an event").clone();
+    let commit = evidence
+        .commits
+        .iter_mut()
+        .find(|commit| commit.events.iter().any(is_meant))
+        .expect("an event");
+    let event = commit
+        .events
+        .iter()
+        .find(|event| is_meant(event))
+        .expect("an event")
+        .clone();
     commit.events.push(event);
 }
 
@@ -39,9 +52,15 @@ const PLANTS: [(&str, Plant); 18] = [
         let again = evidence.effects[index].clone();
         evidence.effects.push(again);
     }),
-    ("before its intent was stored", |evidence| evidence.effects[0].had_intent = Some(false)),
-    ("the log knows nothing of it", |evidence| evidence.effects[0].call = "call_x".to_owned()),
-    ("succeeded without an effect", |evidence| drop(evidence.effects.remove(0))),
+    ("before its intent was stored", |evidence| {
+        evidence.effects[0].had_intent = Some(false)
+    }),
+    ("the log knows nothing of it", |evidence| {
+        evidence.effects[0].call = "call_x".to_owned()
+    }),
+    ("succeeded without an effect", |evidence| {
+        drop(evidence.effects.remove(0))
+    }),
     ("ran with other bytes than those approved", |evidence| {
         let index = effect(evidence, "t::destroy");
         evidence.effects[index].digest = Digest::of("other").to_string();
@@ -50,19 +69,51 @@ const PLANTS: [(&str, Plant); 18] = [
         evidence.stored.pop();
         evidence.commits.pop();
     }),
-    ("cannot be folded", |evidence| commit(evidence, 2).prev = Digest::ZERO),
-    ("cannot be folded", |evidence| drop((evidence.commits.remove(1), evidence.stored.remove(1)))),
-    ("without a claim", |evidence| commit(evidence, 2).head.owner = Incarnation::parse("thief").expect("valid")),
-    ("the epoch went back", |evidence| commit(evidence, 2).head.epoch = 0),
-    ("but the transcript got", |evidence| remove(evidence, |event| matches!(event, Event::MessageAdded { .. }))),
-    ("but consumed", |evidence| commit(evidence, 0).consumed.clear()),
+    ("cannot be folded", |evidence| {
+        commit(evidence, 2).prev = Digest::ZERO
+    }),
+    ("cannot be folded", |evidence| {
+        drop((evidence.commits.remove(1), evidence.stored.remove(1)))
+    }),
+    ("without a claim", |evidence| {
+        commit(evidence, 2).head.owner = Incarnation::parse("thief").expect("valid")
+    }),
+    ("the epoch went back", |evidence| {
+        commit(evidence, 2).head.epoch = 0
+    }),
+    ("but the transcript got", |evidence| {
+        remove(evidence, |event| {
+            matches!(event, Event::MessageAdded { .. })
+        })
+    }),
+    ("but consumed", |evidence| {
+        commit(evidence, 0).consumed.clear()
+    }),
     ("lies in its queue", |evidence| evidence.has_unread = true),
-    ("no answer to", |evidence| remove(evidence, |event| matches!(event, Event::GenerationFinished { .. }))),
-    ("came to [Ok, Ok]", |evidence| double(evidence, |event| matches!(event, Event::CallFinished { .. }))),
-    ("came to []", |evidence| remove(evidence, |event| matches!(event, Event::CallFinished { .. }))),
-    ("came to an end 2 times", |evidence| double(evidence, |event| matches!(event, Event::ApprovalResolved { .. }))),
+    ("no answer to", |evidence| {
+        remove(evidence, |event| {
+            matches!(event, Event::GenerationFinished { .. })
+        })
+    }),
+    ("came to [Ok, Ok]", |evidence| {
+        double(evidence, |event| {
+            matches!(event, Event::CallFinished { .. })
+        })
+    }),
+    ("came to []", |evidence| {
+        remove(evidence, |event| {
+            matches!(event, Event::CallFinished { .. })
+        })
+    }),
+    ("came to an end 2 times", |evidence| {
+        double(evidence, |event| {
+            matches!(event, Event::ApprovalResolved { .. })
+        })
+    }),
     ("without the word that it waits for", |evidence| {
-        remove(evidence, |event| matches!(event, Event::ApprovalResolved { .. }));
+        remove(evidence, |event| {
+            matches!(event, Event::ApprovalResolved { .. })
+        });
     }),
 ];
 
@@ -79,6 +130,9 @@ async fn the_verifier_finds_what_is_planted() {
         let mut evidence = sound.clone();
         plant(&mut evidence);
         let found = check(&evidence);
-        assert!(found.iter().any(|complaint| complaint.contains(wanted)), "{wanted}: {found:?}");
+        assert!(
+            found.iter().any(|complaint| complaint.contains(wanted)),
+            "{wanted}: {found:?}"
+        );
     }
 }

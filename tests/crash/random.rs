@@ -64,27 +64,47 @@ impl Drop for Seed {
 
 fn setting(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name} is a number, not {text:?}")))
+    Some(
+        text.parse()
+            .unwrap_or_else(|_| panic!("{name} is a number, not {text:?}")),
+    )
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dur_3_random_faults_cost_time_only() {
-    let clock = || SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
+    let clock = || {
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .expect("after 1970")
+            .as_secs()
+    };
     let seed = Seed(setting("TEAMSTER_CRASH_SEED").unwrap_or_else(clock));
-    let ends = Instant::now() + Duration::from_secs(setting("TEAMSTER_CRASH_SECONDS").unwrap_or(60));
+    let ends =
+        Instant::now() + Duration::from_secs(setting("TEAMSTER_CRASH_SECONDS").unwrap_or(60));
     let mut random = Random(seed.0);
     let world = World::start().await;
     let mut chaos = Chaos::start(&world, random.split()).await;
-    let ids: Vec<SessionId> = (0..SESSIONS).map(|number| session(&format!("s{number}"))).collect();
-    let drivers = ids.iter().map(|id| drive(&world, id, random.split(), ends)).collect::<Vec<_>>();
+    let ids: Vec<SessionId> = (0..SESSIONS)
+        .map(|number| session(&format!("s{number}")))
+        .collect();
+    let drivers = ids
+        .iter()
+        .map(|id| drive(&world, id, random.split(), ends))
+        .collect::<Vec<_>>();
     let (accepted, ()) = tokio::join!(join_all(drivers), chaos.run(ends));
     let mut commits = 0;
     for (id, accepted) in ids.iter().zip(&accepted) {
         commits += world.verify(id, accepted).await.commits.len();
     }
     let messages: usize = accepted.iter().map(Vec::len).sum();
-    eprintln!("seed {}: {messages} messages, {commits} commits, faults {:?}", seed.0, chaos.faults);
-    assert!(chaos.faults.values().sum::<u32>() > 0, "no fault came about");
+    eprintln!(
+        "seed {}: {messages} messages, {commits} commits, faults {:?}",
+        seed.0, chaos.faults
+    );
+    assert!(
+        chaos.faults.values().sum::<u32>() > 0,
+        "no fault came about"
+    );
     assert!(messages >= ids.len());
 }
 
@@ -118,8 +138,17 @@ impl<'a> Chaos<'a> {
         for name in SIBLINGS {
             siblings.push(world.worker(&[name]).await);
         }
-        let harnesses = vec![world.worker(&["harness"]).await, world.worker(&["harness"]).await];
-        Self { world, random, harnesses, siblings, faults: BTreeMap::new() }
+        let harnesses = vec![
+            world.worker(&["harness"]).await,
+            world.worker(&["harness"]).await,
+        ];
+        Self {
+            world,
+            random,
+            harnesses,
+            siblings,
+            faults: BTreeMap::new(),
+        }
     }
 
     async fn run(&mut self, ends: Instant) {
@@ -131,8 +160,9 @@ impl<'a> Chaos<'a> {
                 3..=4 => self.kill_harness_at_a_commit().await,
                 5 => self.pause_harness().await,
                 6 => self.cut_harness().await,
-                7..=8 => self.kill_sibling().await,
-                _ => self.restart_server().await,
+                7 => self.kill_sibling().await,
+                8 => self.restart_server().await,
+                _ => self.kill_everything().await,
             };
             *self.faults.entry(fault).or_default() += 1;
         }
@@ -164,7 +194,10 @@ impl<'a> Chaos<'a> {
         } else {
             harness.proxy.hold_answer("log.", nth)
         };
-        if tokio::time::timeout(CALM, hold.reached(CALM * 2)).await.is_err() {
+        if tokio::time::timeout(CALM, hold.reached(CALM * 2))
+            .await
+            .is_err()
+        {
             return "a commit that did not come";
         }
         self.harnesses[which].kill().await;
@@ -194,6 +227,22 @@ impl<'a> Chaos<'a> {
         "kill of another worker"
     }
 
+    async fn kill_everything(&mut self) -> &'static str {
+        let mut nats = self.world.nats.lock().await;
+        nats.kill().await;
+        for worker in self.harnesses.iter_mut().chain(&mut self.siblings) {
+            worker.kill().await;
+        }
+        nats.restart().await;
+        for harness in &mut self.harnesses {
+            *harness = self.world.worker(&["harness"]).await;
+        }
+        for (sibling, name) in self.siblings.iter_mut().zip(SIBLINGS) {
+            *sibling = self.world.worker(&[name]).await;
+        }
+        "kill of everything"
+    }
+
     async fn restart_server(&mut self) -> &'static str {
         self.world.nats.lock().await.restart().await;
         "restart of the server"
@@ -205,7 +254,10 @@ impl<'a> Chaos<'a> {
 async fn conc_1_two_harnesses_share_many_sessions() {
     let world = World::start().await;
     let _siblings = world.worker(&SIBLINGS).await;
-    let _harnesses = [world.worker(&["harness"]).await, world.worker(&["harness"]).await];
+    let _harnesses = [
+        world.worker(&["harness"]).await,
+        world.worker(&["harness"]).await,
+    ];
     let runs = (0..40).map(|number| {
         let (world, id) = (&world, session(&format!("s{number}")));
         async move {
@@ -218,8 +270,11 @@ async fn conc_1_two_harnesses_share_many_sessions() {
         }
     });
     let evidence = join_all(runs).await;
-    let owners: std::collections::BTreeSet<String> =
-        evidence.iter().flat_map(|one| &one.commits).map(|commit| commit.head.owner.to_string()).collect();
+    let owners: std::collections::BTreeSet<String> = evidence
+        .iter()
+        .flat_map(|one| &one.commits)
+        .map(|commit| commit.head.owner.to_string())
+        .collect();
     assert_eq!(owners.len(), 2);
     assert!(evidence.iter().all(|one| one.effects.len() == 4));
 }

@@ -26,7 +26,12 @@ async fn dur_1_a_router_killed_in_mid_stream_is_asked_again() {
     assert_eq!(world.owner.finish(&id, 1).await, [EndReason::Completed]);
     let evidence = world.verify(&id, &accepted).await;
     let tries = evidence.commits.iter().flat_map(|commit| &commit.events);
-    assert_eq!(tries.filter(|event| matches!(event, Event::GenerationStarted { .. })).count(), 2);
+    assert_eq!(
+        tries
+            .filter(|event| matches!(event, Event::GenerationStarted { .. }))
+            .count(),
+        2
+    );
     assert_eq!(world.model.count(), 2);
 }
 
@@ -47,7 +52,10 @@ async fn sec_58_a_gate_killed_in_mid_judgement_lets_nothing_through() {
     accepted.push(world.owner.send(&id, "read it").await);
     world.owner.finish(&id, 2).await;
     let evidence = world.verify(&id, &accepted).await;
-    assert_eq!(evidence.outcomes(), [ResultKind::GateUnavailable, ResultKind::Ok]);
+    assert_eq!(
+        evidence.outcomes(),
+        [ResultKind::GateUnavailable, ResultKind::Ok]
+    );
     assert_eq!(evidence.effects.len(), 1);
 }
 
@@ -66,7 +74,10 @@ async fn dur_8_a_sandbox_killed_after_its_effect_leaves_the_outcome_unknown() {
     answer.reached(LIMIT).await;
     let file = world.workspace().join("notes.md");
     let read = || std::fs::read_to_string(&file).expect("a file");
-    wait::until(LIMIT, "the edit is made", || async { read() == "notes, notes\n" }).await;
+    wait::until(LIMIT, "the edit is made", || async {
+        read() == "notes, notes\n"
+    })
+    .await;
     sandbox.kill().await;
     answer.cut();
     let _sandbox = world.worker(&["sandbox"]).await;

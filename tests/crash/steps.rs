@@ -46,17 +46,31 @@ impl Steps {
         }
         let writer = self.reached().await;
         let (commit, answer) = self.armed.swap_remove(writer);
-        Stop { writer, commit, answer }
+        Stop {
+            writer,
+            commit,
+            answer,
+        }
     }
 
     async fn reached(&self) -> usize {
         let description = format!("a commit on {}", self.prefix);
-        wait::some(LIMIT, &description, || async { self.armed.iter().position(|(commit, _)| commit.is_reached()) }).await
+        wait::some(LIMIT, &description, || async {
+            self.armed
+                .iter()
+                .position(|(commit, _)| commit.is_reached())
+        })
+        .await
     }
 }
 
 fn arm(workers: &[Worker], prefix: &str) -> Vec<(Hold, Hold)> {
-    let hold = |worker: &Worker| (worker.proxy.hold_publish(prefix, 1), worker.proxy.hold_answer(prefix, 1));
+    let hold = |worker: &Worker| {
+        (
+            worker.proxy.hold_publish(prefix, 1),
+            worker.proxy.hold_answer(prefix, 1),
+        )
+    };
     workers.iter().map(hold).collect()
 }
 

@@ -8,7 +8,9 @@ use std::{
 use serde_json::Value;
 use teamster::client::Client;
 use teamster_mesh::Connect;
-use teamster_protocol::{Event, SessionId, event::EndReason, function::harness::SendReply, message::ResultKind};
+use teamster_protocol::{
+    Event, SessionId, event::EndReason, function::harness::SendReply, message::ResultKind,
+};
 use teamster_testkit::{Process, wait};
 use tempfile::TempDir;
 
@@ -28,7 +30,10 @@ struct Home {
 impl Home {
     async fn new() -> Self {
         let root = tempfile::tempdir().expect("a directory");
-        let home = Self { model: Model::start().await, root };
+        let home = Self {
+            model: Model::start().await,
+            root,
+        };
         for folder in [home.data(), home.workspace()] {
             std::fs::create_dir(folder).expect("a directory");
         }
@@ -74,8 +79,14 @@ impl Home {
         })
         .await;
         let text = up.output();
-        let url = text.lines().find_map(|line| line.strip_prefix("listening  ")).expect("an address");
-        let connect = Connect { url: url.to_owned(), credentials: Some(self.data().join("credentials")) };
+        let url = text
+            .lines()
+            .find_map(|line| line.strip_prefix("listening  "))
+            .expect("an address");
+        let connect = Connect {
+            url: url.to_owned(),
+            credentials: Some(self.data().join("credentials")),
+        };
         let client = Client::connect(&connect).await.expect("connects");
         (up, Operator::new(client, self.workspace()))
     }
@@ -101,7 +112,11 @@ impl Drop for Home {
 }
 
 async fn kill(up: &mut Process) {
-    assert!(up.is_running(), "it is killed while it runs: {}", up.output());
+    assert!(
+        up.is_running(),
+        "it is killed while it runs: {}",
+        up.output()
+    );
     up.kill();
     up.ended(LIMIT).await;
 }
@@ -134,7 +149,10 @@ async fn dur_3_up_is_killed_again_and_again_in_one_turn() {
 
     let (mut up, owner) = home.up(3).await;
     let again = owner.pending(&id).await;
-    assert_eq!((&again.approval_id, again.digest), (&pending.approval_id, pending.digest));
+    assert_eq!(
+        (&again.approval_id, again.digest),
+        (&pending.approval_id, pending.digest)
+    );
     owner.approve(&again).await;
     last.reached(LIMIT).await;
     assert_eq!(home.text(), "notes, notes\n");
@@ -147,7 +165,9 @@ async fn dur_3_up_is_killed_again_and_again_in_one_turn() {
     assert_eq!(evidence.outcomes(), [ResultKind::Ok]);
     assert_eq!(home.text(), "notes, notes\n");
     let events = evidence.commits.iter().flat_map(|commit| &commit.events);
-    let takeovers = events.filter(|event| matches!(event, Event::TookOver { .. })).count();
+    let takeovers = events
+        .filter(|event| matches!(event, Event::TookOver { .. }))
+        .count();
     assert_eq!(takeovers, 2, "a turn that waits is not taken over");
     assert_eq!(home.server(), server);
     up.terminate();
@@ -164,9 +184,15 @@ async fn bus_2_the_server_of_up_is_killed_under_it() {
     let server = home.server();
     let accepted = [owner.send(&id, "talk").await];
     gate.reached(LIMIT).await;
-    let killed = Command::new("kill").args(["-9", &server.to_string()]).status().expect("kill runs");
+    let killed = Command::new("kill")
+        .args(["-9", &server.to_string()])
+        .status()
+        .expect("kill runs");
     assert!(killed.success());
-    wait::until(LIMIT, "the server is started again", || async { home.server() != server }).await;
+    wait::until(LIMIT, "the server is started again", || async {
+        home.server() != server
+    })
+    .await;
     gate.open();
     assert_eq!(owner.finish(&id, 1).await, [EndReason::Completed]);
     verify(&owner, &id, &accepted).await;

@@ -4,7 +4,6 @@ mod calls;
 mod inputs;
 mod log;
 
-
 use teamster_protocol::Event;
 
 use crate::evidence::Evidence;
@@ -26,5 +25,8 @@ pub fn check(evidence: &Evidence) -> Vec<String> {
 
 /// All events with the number of their commit.
 pub fn events(evidence: &Evidence) -> impl Iterator<Item = (u64, &Event)> {
-    evidence.commits.iter().flat_map(|commit| commit.events.iter().map(move |event| (commit.n, event)))
+    evidence
+        .commits
+        .iter()
+        .flat_map(|commit| commit.events.iter().map(move |event| (commit.n, event)))
 }

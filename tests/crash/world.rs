@@ -55,19 +55,35 @@ impl World {
         let nats = Nats::start().await;
         let root = tempfile::tempdir().expect("a directory");
         let model = Model::start().await;
-        let connect = Connect { url: nats.url(), credentials: None };
+        let connect = Connect {
+            url: nats.url(),
+            credentials: None,
+        };
         let name = |text: &str| WorkerName::parse(text).expect("valid");
         let client = Client::connect(&connect).await.expect("connects");
-        topology::ensure(client.mesh(), &Topology { replicas: 1 }).await.expect("ensures");
+        topology::ensure(client.mesh(), &Topology { replicas: 1 })
+            .await
+            .expect("ensures");
         let mesh = Mesh::connect(&connect, name("t")).await.expect("connects");
         let outside = Outside::serve(mesh, root.path()).await;
         let owner = Operator::new(client, root.path().join("workspace"));
         let address = nats.address();
-        let world = Self { nats: Mutex::new(nats), address, model, outside, owner, root };
+        let world = Self {
+            nats: Mutex::new(nats),
+            address,
+            model,
+            outside,
+            owner,
+            root,
+        };
         std::fs::create_dir(world.data()).expect("a data directory");
         std::fs::create_dir(world.workspace()).expect("a workspace");
         std::fs::write(world.workspace().join("notes.md"), "notes\n").expect("a file");
-        std::fs::write(world.data().join("config.yaml"), configuration(&world.model, harness)).expect("a configuration");
+        std::fs::write(
+            world.data().join("config.yaml"),
+            configuration(&world.model, harness),
+        )
+        .expect("a configuration");
         world
     }
 
@@ -81,7 +97,23 @@ impl World {
 
     /// Checks everything that must hold of a session at rest.
     pub async fn verify(&self, session: &SessionId, accepted: &[SendReply]) -> Evidence {
-        check(&self.owner.client, session, accepted, self.outside.effects_of(session)).await
+        check(
+            &self.owner.client,
+            session,
+            accepted,
+            self.outside.effects_of(session),
+        )
+        .await
+    }
+
+    /// A connection of a worker of that name to the server itself.
+    pub async fn connect(&self, name: &str) -> Mesh {
+        let connect = Connect {
+            url: format!("nats://{}", self.address),
+            credentials: None,
+        };
+        let name = WorkerName::parse(name).expect("valid");
+        Mesh::connect(&connect, name).await.expect("connects")
     }
 
     /// Starts workers in a process of their own and waits until they serve.
@@ -97,7 +129,10 @@ impl World {
             .env_remove("TEAMSTER_CREDS")
             .env_remove("TEAMSTER_MODEL")
             .stdin(Stdio::null());
-        let output = tempfile::Builder::new().prefix("worker-").tempfile_in(self.root.path()).expect("a file");
+        let output = tempfile::Builder::new()
+            .prefix("worker-")
+            .tempfile_in(self.root.path())
+            .expect("a file");
         let (_, output) = output.keep().expect("kept");
         let mut process = Process::spawn(command, &output);
         wait::until(LIMIT, "the workers serve", || {
@@ -129,11 +164,18 @@ impl Drop for World {
         if !std::thread::panicking() {
             return;
         }
-        for entry in std::fs::read_dir(self.data().join("log")).into_iter().flatten().flatten() {
+        for entry in std::fs::read_dir(self.data().join("log"))
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
             let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
             eprintln!("{}", entry.path().display());
             let lines: Vec<&str> = text.lines().collect();
-            lines.iter().skip(lines.len().saturating_sub(LOGGED_MAX)).for_each(|line| eprintln!("  {line}"));
+            lines
+                .iter()
+                .skip(lines.len().saturating_sub(LOGGED_MAX))
+                .for_each(|line| eprintln!("  {line}"));
         }
         self.owner.dump();
     }
@@ -142,14 +184,21 @@ impl Drop for World {
 impl Worker {
     /// Kills the process and waits for its end.
     pub async fn kill(&mut self) {
-        assert!(self.process.is_running(), "it is killed while it runs: {}", self.process.output());
+        assert!(
+            self.process.is_running(),
+            "it is killed while it runs: {}",
+            self.process.output()
+        );
         self.process.kill();
         self.process.ended(LIMIT).await;
     }
 
     /// What the process has logged.
     pub fn log(&self, world: &World) -> String {
-        let path = world.data().join("log").join(format!("worker-{}.jsonl", self.process.pid()));
+        let path = world
+            .data()
+            .join("log")
+            .join(format!("worker-{}.jsonl", self.process.pid()));
         std::fs::read_to_string(path).unwrap_or_default()
     }
 }

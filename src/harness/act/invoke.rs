@@ -114,16 +114,36 @@ async fn run(work: &Work<'_>, id: &CallId) -> (CallId, Option<Outcome>) {
         );
     };
     let begun = Instant::now();
-    let answer = call_with_patience(work, open, &contract).await;
-    let (kind, text) = result(open, answer);
-    // A hook sees what would be stored, no more.
-    let text = text::cut(&text, limits::RESULT_BYTES_MAX);
-    let (kind, text, notes) = after(work, open, &contract, kind, text).await;
+    let answer = match call_with_patience(work, open, &contract).await {
+        // Only its answer may be lost: whoever ran the call remembers it.
+        Err(fault) if fault.code == "mesh.callee_lost" && !open.is_repeatable => {
+            let known = outcome_elsewhere(work, open, &contract.id).await;
+            known.unwrap_or(Err(fault))
+        }
+        answer => answer,
+    };
+    let (kind, text, notes) = come_to(work, open, Some(&contract), answer).await;
     let duration_ms = clock::millis(begun.elapsed());
     (
         id.clone(),
         Some(finished(id, kind, text, duration_ms, notes)),
     )
+}
+
+/// What an answer means, and what the hooks make of it.
+async fn come_to(
+    work: &Work<'_>,
+    open: &Open,
+    contract: Option<&Contract>,
+    answer: Result<bytes::Bytes, Fault>,
+) -> (ResultKind, String, Vec<HookNote>) {
+    let (kind, text) = result(open, answer);
+    // A hook sees what would be stored, no more.
+    let text = text::cut(&text, limits::RESULT_BYTES_MAX);
+    match contract {
+        Some(contract) => after(work, open, contract, kind, text).await,
+        None => (kind, text, Vec::new()),
+    }
 }
 
 fn finished(
@@ -330,29 +350,36 @@ pub(super) async fn recover(work: &Work<'_>, ids: &[CallId]) -> Vec<Outcome> {
         let Some(open) = work.draft.state().call(id) else {
             continue;
         };
-        let function: Option<FunctionId> = contract(work, open)
-            .map(|contract| contract.id)
-            .or_else(|| open.function().cloned());
-        let limit = Duration::from_millis(open.timeout_ms).min(RECOVER_MAX);
-        let known = match &function {
+        let contract = contract(work, open);
+        let function = contract.as_ref().map(|contract| &contract.id);
+        let known = match function.or_else(|| open.function()) {
             Some(function) => tokio::select! {
-                known = work.harness.mesh.call_outcome(function, id.as_str(), limit) => known.ok().flatten(),
+                known = outcome_elsewhere(work, open, function) => known,
                 // A stopped turn is not held up by what an earlier owner began.
                 _ = interrupted(work) => None,
             },
             None => None,
         };
-        let (kind, text) = match known {
-            Some(answer) => result(open, answer),
-            None => result(
-                open,
-                Err(Fault::gone(
-                    "mesh.callee_lost",
-                    "the harness or the function was lost in mid-call",
-                )),
-            ),
-        };
-        outcomes.push(finished(id, kind, text, 0, Vec::new()));
+        let answer = known.unwrap_or_else(|| {
+            Err(Fault::gone(
+                "mesh.callee_lost",
+                "the harness or the function was lost in mid-call",
+            ))
+        });
+        let (kind, text, notes) = come_to(work, open, contract.as_ref(), answer).await;
+        outcomes.push(finished(id, kind, text, 0, notes));
     }
     outcomes
+}
+
+/// What a call came to by the memory of whoever ran it; waits while it runs. `None` if nobody knows of it.
+async fn outcome_elsewhere(
+    work: &Work<'_>,
+    open: &Open,
+    function: &FunctionId,
+) -> Option<Result<bytes::Bytes, Fault>> {
+    let limit = Duration::from_millis(open.timeout_ms).min(RECOVER_MAX);
+    let mesh = &work.harness.mesh;
+    let known = mesh.call_outcome(function, open.id.as_str(), limit).await;
+    known.ok().flatten()
 }

@@ -23,17 +23,27 @@ fn calls(evidence: &Evidence) -> BTreeMap<String, Call> {
     for (_, event) in events(evidence) {
         match event {
             Event::CallProposed { call, function, .. } => {
-                let function = function.as_ref().map(ToString::to_string).unwrap_or_default();
+                let function = function
+                    .as_ref()
+                    .map(ToString::to_string)
+                    .unwrap_or_default();
                 calls.entry(call.to_string()).or_default().function = function;
             }
-            Event::CallAllowed { call, repeatable, .. } => {
+            Event::CallAllowed {
+                call, repeatable, ..
+            } => {
                 let known = calls.entry(call.to_string()).or_default();
                 known.is_repeatable = *repeatable;
                 known.allowed += 1;
             }
             Event::CallStarted { call } => calls.entry(call.to_string()).or_default().begun += 1,
-            Event::CallRefused { call, outcome, .. } | Event::CallFinished { call, outcome, .. } => {
-                calls.entry(call.to_string()).or_default().ends.push(*outcome);
+            Event::CallRefused { call, outcome, .. }
+            | Event::CallFinished { call, outcome, .. } => {
+                calls
+                    .entry(call.to_string())
+                    .or_default()
+                    .ends
+                    .push(*outcome);
             }
             _ => {}
         }
@@ -48,7 +58,10 @@ pub fn settled(evidence: &Evidence, found: &mut Vec<String>) {
             found.push(format!("{id} came to {:?}", call.ends));
         }
         if call.begun > 1 || call.begun > call.allowed {
-            found.push(format!("{id} was allowed {} times and began {} times", call.allowed, call.begun));
+            found.push(format!(
+                "{id} was allowed {} times and began {} times",
+                call.allowed, call.begun
+            ));
         }
         if call.ends.contains(&ResultKind::Ok) && call.begun == 0 {
             found.push(format!("{id} succeeded without a beginning"));
@@ -62,14 +75,19 @@ pub fn effects(evidence: &Evidence, found: &mut Vec<String>) {
     for effect in &evidence.effects {
         counts.entry(&effect.call).or_default().push(effect);
         if effect.had_intent == Some(false) {
-            found.push(format!("{} took effect before its intent was stored", effect.call));
+            found.push(format!(
+                "{} took effect before its intent was stored",
+                effect.call
+            ));
         }
     }
     let calls = calls(evidence);
     for (id, effects) in &counts {
         match calls.get(*id) {
             None => found.push(format!("{id} took effect and the log knows nothing of it")),
-            Some(call) if call.begun == 0 => found.push(format!("{id} took effect and never began")),
+            Some(call) if call.begun == 0 => {
+                found.push(format!("{id} took effect and never began"))
+            }
             Some(call) if !call.is_repeatable && effects.len() > 1 => {
                 found.push(format!("{id} took effect {} times", effects.len()));
             }
@@ -91,25 +109,46 @@ pub fn approvals(evidence: &Evidence, found: &mut Vec<String>) {
     let mut approved: BTreeMap<String, Option<String>> = BTreeMap::new();
     for (n, event) in events(evidence) {
         match event {
-            Event::ApprovalRequested { approval, call, arguments, .. } => {
+            Event::ApprovalRequested {
+                approval,
+                call,
+                arguments,
+                ..
+            } => {
                 approved.insert(call.to_string(), None);
                 let digest = arguments.digest().to_string();
-                if asked.insert(approval.to_string(), (call.to_string(), digest)).is_some() {
+                if asked
+                    .insert(approval.to_string(), (call.to_string(), digest))
+                    .is_some()
+                {
                     found.push(format!("commit {n}: {approval} is asked for again"));
                 }
             }
-            Event::ApprovalResolved { approval, call, digest, decision, .. } => {
+            Event::ApprovalResolved {
+                approval,
+                call,
+                digest,
+                decision,
+                ..
+            } => {
                 *ended.entry(approval.to_string()).or_default() += 1;
-                let is_as_asked = asked.get(approval.as_str()) == Some(&(call.to_string(), digest.to_string()));
+                let is_as_asked =
+                    asked.get(approval.as_str()) == Some(&(call.to_string(), digest.to_string()));
                 if !is_as_asked {
-                    found.push(format!("commit {n}: {approval} is decided for other bytes or another call"));
+                    found.push(format!(
+                        "commit {n}: {approval} is decided for other bytes or another call"
+                    ));
                 }
                 let word = matches!(decision, Decision::Approve).then(|| digest.to_string());
                 approved.insert(call.to_string(), word);
             }
-            Event::ApprovalExpired { approval, .. } => *ended.entry(approval.to_string()).or_default() += 1,
+            Event::ApprovalExpired { approval, .. } => {
+                *ended.entry(approval.to_string()).or_default() += 1
+            }
             Event::CallStarted { call } if approved.get(call.as_str()) == Some(&None) => {
-                found.push(format!("commit {n}: {call} begins without the word that it waits for"));
+                found.push(format!(
+                    "commit {n}: {call} begins without the word that it waits for"
+                ));
             }
             _ => {}
         }
@@ -124,7 +163,10 @@ pub fn approvals(evidence: &Evidence, found: &mut Vec<String>) {
         if let Some(word) = approved.get(&effect.call)
             && word.as_ref() != Some(&effect.digest)
         {
-            found.push(format!("{} ran with other bytes than those approved", effect.call));
+            found.push(format!(
+                "{} ran with other bytes than those approved",
+                effect.call
+            ));
         }
     }
 }

@@ -12,7 +12,11 @@ pub fn consumed_once(evidence: &Evidence, found: &mut Vec<String>) {
     // A repetition that the broker did not recognise is consumed without effect.
     let repeated: Vec<u64> = events(evidence)
         .filter_map(|(_, event)| match event {
-            Event::InputDropped { lane: Lane::In, seq, why: DropReason::Duplicate } => Some(*seq),
+            Event::InputDropped {
+                lane: Lane::In,
+                seq,
+                why: DropReason::Duplicate,
+            } => Some(*seq),
             _ => None,
         })
         .collect();
@@ -22,7 +26,10 @@ pub fn consumed_once(evidence: &Evidence, found: &mut Vec<String>) {
         for input in &commit.consumed {
             let mark = marks.insert(input.lane, input.seq).unwrap_or(0);
             if input.seq <= mark {
-                found.push(format!("commit {} consumes {:?} {} again", commit.n, input.lane, input.seq));
+                found.push(format!(
+                    "commit {} consumes {:?} {} again",
+                    commit.n, input.lane, input.seq
+                ));
             }
             if input.lane == Lane::In && !repeated.contains(&input.seq) {
                 messages.push((input.id.clone(), input.seq));
@@ -32,8 +39,11 @@ pub fn consumed_once(evidence: &Evidence, found: &mut Vec<String>) {
             }
         }
     }
-    let accepted: Vec<(MessageId, u64)> =
-        evidence.accepted.iter().map(|reply| (reply.message_id.clone(), reply.seq)).collect();
+    let accepted: Vec<(MessageId, u64)> = evidence
+        .accepted
+        .iter()
+        .map(|reply| (reply.message_id.clone(), reply.seq))
+        .collect();
     if messages != accepted {
         found.push(format!("accepted {accepted:?}, but consumed {messages:?}"));
     }
@@ -50,7 +60,10 @@ pub fn answered(evidence: &Evidence, found: &mut Vec<String>) {
     let mut asked: BTreeMap<String, Vec<MessageId>> = BTreeMap::new();
     for (_, event) in events(evidence) {
         match event {
-            Event::MessageAdded { message: Message::User { id, .. }, .. } => {
+            Event::MessageAdded {
+                message: Message::User { id, .. },
+                ..
+            } => {
                 added.push(id.clone());
                 open.push(id.clone());
             }
@@ -62,15 +75,24 @@ pub fn answered(evidence: &Evidence, found: &mut Vec<String>) {
                 open.retain(|id| !seen.contains(id));
             }
             Event::TurnEnded { reason, .. } if reason.status() != "completed" => open.clear(),
-            Event::InputDropped { why: DropReason::Malformed { message }, .. } => {
+            Event::InputDropped {
+                why: DropReason::Malformed { message },
+                ..
+            } => {
                 found.push(format!("an input was malformed: {message}"));
             }
             _ => {}
         }
     }
-    let accepted: Vec<MessageId> = evidence.accepted.iter().map(|reply| reply.message_id.clone()).collect();
+    let accepted: Vec<MessageId> = evidence
+        .accepted
+        .iter()
+        .map(|reply| reply.message_id.clone())
+        .collect();
     if added != accepted {
-        found.push(format!("accepted {accepted:?}, but the transcript got {added:?}"));
+        found.push(format!(
+            "accepted {accepted:?}, but the transcript got {added:?}"
+        ));
     }
     if !open.is_empty() {
         found.push(format!("no answer to {open:?}"));

@@ -13,7 +13,10 @@ pub fn chain(evidence: &Evidence, found: &mut Vec<String>) {
     let mut state = State::new(evidence.session.clone());
     for (stored, commit) in evidence.stored.iter().zip(&evidence.commits) {
         if stored.seq <= state.seq {
-            found.push(format!("commit {} lies at sequence {} behind {}", commit.n, stored.seq, state.seq));
+            found.push(format!(
+                "commit {} lies at sequence {} behind {}",
+                commit.n, stored.seq, state.seq
+            ));
         }
         if let Err(error) = state.absorb(commit, Digest::of(&stored.body), stored.seq) {
             found.push(format!("the log cannot be folded: {error}"));
@@ -26,7 +29,11 @@ pub fn chain(evidence: &Evidence, found: &mut Vec<String>) {
     if state.is_unanswered {
         found.push("a message waits for a turn".to_owned());
     }
-    if state.head.as_ref().is_some_and(|head| head.phase != Phase::Idle) {
+    if state
+        .head
+        .as_ref()
+        .is_some_and(|head| head.phase != Phase::Idle)
+    {
         found.push("the session is not at rest".to_owned());
     }
 }
@@ -43,16 +50,28 @@ pub fn owners(evidence: &Evidence, found: &mut Vec<String>) {
         });
         if let Some((epoch, before, phase)) = &last {
             if *phase == Phase::Active && *before != owner && takes_over.as_ref() != Some(before) {
-                found.push(format!("commit {}: {owner} commits in the turn of {before} without a claim", commit.n));
+                found.push(format!(
+                    "commit {}: {owner} commits in the turn of {before} without a claim",
+                    commit.n
+                ));
             }
             if commit.head.epoch < *epoch {
-                found.push(format!("commit {}: the epoch went back from {epoch} to {}", commit.n, commit.head.epoch));
+                found.push(format!(
+                    "commit {}: the epoch went back from {epoch} to {}",
+                    commit.n, commit.head.epoch
+                ));
             }
         }
-        let claims_now =
-            takes_over.is_some() || commit.events.iter().any(|event| matches!(event, Event::TurnStarted { .. }));
+        let claims_now = takes_over.is_some()
+            || commit
+                .events
+                .iter()
+                .any(|event| matches!(event, Event::TurnStarted { .. }));
         if claims_now && commit.head.epoch != commit.n {
-            found.push(format!("commit {} claims under epoch {}", commit.n, commit.head.epoch));
+            found.push(format!(
+                "commit {} claims under epoch {}",
+                commit.n, commit.head.epoch
+            ));
         }
         if claims_now {
             claims.insert(commit.n, owner.clone());
@@ -84,9 +103,12 @@ pub fn turns(evidence: &Evidence, found: &mut Vec<String>) {
                 generation = None;
             }
             Event::GenerationStarted { request, .. } => generation = Some(request.clone()),
-            Event::GenerationFinished { request, .. } | Event::GenerationInterrupted { request, .. } => {
+            Event::GenerationFinished { request, .. }
+            | Event::GenerationInterrupted { request, .. } => {
                 if generation.take().as_ref() != Some(request) {
-                    found.push(format!("commit {n}: {request} comes to an end, which was not begun last"));
+                    found.push(format!(
+                        "commit {n}: {request} comes to an end, which was not begun last"
+                    ));
                 }
             }
             _ => {}
@@ -96,15 +118,26 @@ pub fn turns(evidence: &Evidence, found: &mut Vec<String>) {
 
 /// The copied head is a lower bound: what it names stands in the log, with the state that the log folds to.
 pub fn head(evidence: &Evidence, found: &mut Vec<String>) {
-    let Some(snapshot) = &evidence.snapshot else { return };
+    let Some(snapshot) = &evidence.snapshot else {
+        return;
+    };
     let mark = &snapshot.mark;
-    let at = evidence.stored.iter().position(|stored| stored.seq == mark.seq);
+    let at = evidence
+        .stored
+        .iter()
+        .position(|stored| stored.seq == mark.seq);
     let Some(at) = at else {
-        found.push(format!("the head names sequence {}, which the log does not hold", mark.seq));
+        found.push(format!(
+            "the head names sequence {}, which the log does not hold",
+            mark.seq
+        ));
         return;
     };
     if Digest::of(&evidence.stored[at].body) != mark.hash || evidence.commits[at].n != mark.n {
-        found.push(format!("the head of commit {} is not that of the log", mark.n));
+        found.push(format!(
+            "the head of commit {} is not that of the log",
+            mark.n
+        ));
     }
     let Some(body) = &snapshot.state else { return };
     let mut state = State::new(evidence.session.clone());
@@ -113,7 +146,9 @@ pub fn head(evidence: &Evidence, found: &mut Vec<String>) {
     }
     match serde_json::from_slice::<(u32, State)>(body) {
         Ok((FOLD_VERSION, kept)) if kept == state => {}
-        Ok((version, _)) => found.push(format!("the kept state (version {version}) is not what the log folds to")),
+        Ok((version, _)) => found.push(format!(
+            "the kept state (version {version}) is not what the log folds to"
+        )),
         Err(error) => found.push(format!("the kept state cannot be read: {error}")),
     }
 }
