@@ -6,7 +6,9 @@ use teamster_core::turn::Settings;
 use teamster_mesh::{Mesh, registry::Registry};
 use tokio_util::sync::CancellationToken;
 
-use super::{allowed::Compiled, cache::Cache, config::Config, desk::Desk, heads::Heads, witness::Witnesses};
+use super::{
+    allowed::Compiled, cache::Cache, config::Config, desk::Desk, heads::Heads, witness::Witnesses,
+};
 
 /// What exists before the mesh is there.
 pub(super) struct Shared {
