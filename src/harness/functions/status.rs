@@ -32,8 +32,9 @@ async fn status(
     shared: Arc<Shared>,
     request: StatusRequest,
 ) -> Result<StatusReply, Fault> {
-    let state = read(&ctx, &shared, &request.session_id).await?;
+    // The queue is read first: what has left it by then stands in the log that is read after it.
     let queued = ctx.mesh.lanes().waiting(&request.session_id).await?;
+    let state = read(&ctx, &shared, &request.session_id).await?;
     if state.n == 0 && queued == 0 {
         return Err(Fault::gone(
             "session.not_found",
