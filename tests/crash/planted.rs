@@ -53,13 +53,13 @@ const PLANTS: [(&str, Plant); 18] = [
         evidence.effects.push(again);
     }),
     ("before its intent was stored", |evidence| {
-        evidence.effects[0].had_intent = Some(false)
+        evidence.effects[0].had_intent = Some(false);
     }),
     ("the log knows nothing of it", |evidence| {
-        evidence.effects[0].call = "call_x".to_owned()
+        "call_x".clone_into(&mut evidence.effects[0].call);
     }),
     ("succeeded without an effect", |evidence| {
-        drop(evidence.effects.remove(0))
+        drop(evidence.effects.remove(0));
     }),
     ("ran with other bytes than those approved", |evidence| {
         let index = effect(evidence, "t::destroy");
@@ -70,45 +70,45 @@ const PLANTS: [(&str, Plant); 18] = [
         evidence.commits.pop();
     }),
     ("cannot be folded", |evidence| {
-        commit(evidence, 2).prev = Digest::ZERO
+        commit(evidence, 2).prev = Digest::ZERO;
     }),
     ("cannot be folded", |evidence| {
-        drop((evidence.commits.remove(1), evidence.stored.remove(1)))
+        drop((evidence.commits.remove(1), evidence.stored.remove(1)));
     }),
     ("without a claim", |evidence| {
-        commit(evidence, 2).head.owner = Incarnation::parse("thief").expect("valid")
+        commit(evidence, 2).head.owner = Incarnation::parse("thief").expect("valid");
     }),
     ("the epoch went back", |evidence| {
-        commit(evidence, 2).head.epoch = 0
+        commit(evidence, 2).head.epoch = 0;
     }),
     ("but the transcript got", |evidence| {
         remove(evidence, |event| {
             matches!(event, Event::MessageAdded { .. })
-        })
+        });
     }),
     ("but consumed", |evidence| {
-        commit(evidence, 0).consumed.clear()
+        commit(evidence, 0).consumed.clear();
     }),
     ("lies in its queue", |evidence| evidence.has_unread = true),
     ("no answer to", |evidence| {
         remove(evidence, |event| {
             matches!(event, Event::GenerationFinished { .. })
-        })
+        });
     }),
     ("came to [Ok, Ok]", |evidence| {
         double(evidence, |event| {
             matches!(event, Event::CallFinished { .. })
-        })
+        });
     }),
     ("came to []", |evidence| {
         remove(evidence, |event| {
             matches!(event, Event::CallFinished { .. })
-        })
+        });
     }),
     ("came to an end 2 times", |evidence| {
         double(evidence, |event| {
             matches!(event, Event::ApprovalResolved { .. })
-        })
+        });
     }),
     ("without the word that it waits for", |evidence| {
         remove(evidence, |event| {

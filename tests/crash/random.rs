@@ -23,7 +23,7 @@ const CALM: Duration = Duration::from_millis(1500);
 /// How long an owner sleeps at most: longer than its peers wait for it.
 const SLEEP: Duration = Duration::from_secs(4);
 
-/// SplitMix64: small, seeded, the same everywhere.
+/// `SplitMix64`: small, seeded, the same everywhere.
 #[derive(Clone)]
 struct Random(u64);
 
@@ -159,7 +159,7 @@ impl<'a> Chaos<'a> {
                 0..=2 => self.kill_harness().await,
                 3..=4 => self.kill_harness_at_a_commit().await,
                 5 => self.pause_harness().await,
-                6 => self.cut_harness().await,
+                6 => self.cut_harness(),
                 7 => self.kill_sibling().await,
                 8 => self.restart_server().await,
                 _ => self.kill_everything().await,
@@ -214,7 +214,7 @@ impl<'a> Chaos<'a> {
         "sleep of a harness"
     }
 
-    async fn cut_harness(&mut self) -> &'static str {
+    fn cut_harness(&mut self) -> &'static str {
         let which = self.random.index(self.harnesses.len());
         self.harnesses[which].proxy.cut();
         "cut connection of a harness"

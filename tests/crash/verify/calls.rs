@@ -86,7 +86,7 @@ pub fn effects(evidence: &Evidence, found: &mut Vec<String>) {
         match calls.get(*id) {
             None => found.push(format!("{id} took effect and the log knows nothing of it")),
             Some(call) if call.begun == 0 => {
-                found.push(format!("{id} took effect and never began"))
+                found.push(format!("{id} took effect and never began"));
             }
             Some(call) if !call.is_repeatable && effects.len() > 1 => {
                 found.push(format!("{id} took effect {} times", effects.len()));
@@ -143,7 +143,7 @@ pub fn approvals(evidence: &Evidence, found: &mut Vec<String>) {
                 approved.insert(call.to_string(), word);
             }
             Event::ApprovalExpired { approval, .. } => {
-                *ended.entry(approval.to_string()).or_default() += 1
+                *ended.entry(approval.to_string()).or_default() += 1;
             }
             Event::CallStarted { call } if approved.get(call.as_str()) == Some(&None) => {
                 found.push(format!(

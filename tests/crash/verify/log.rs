@@ -104,12 +104,12 @@ pub fn turns(evidence: &Evidence, found: &mut Vec<String>) {
             }
             Event::GenerationStarted { request, .. } => generation = Some(request.clone()),
             Event::GenerationFinished { request, .. }
-            | Event::GenerationInterrupted { request, .. } => {
-                if generation.take().as_ref() != Some(request) {
-                    found.push(format!(
-                        "commit {n}: {request} comes to an end, which was not begun last"
-                    ));
-                }
+            | Event::GenerationInterrupted { request, .. }
+                if generation.take().as_ref() != Some(request) =>
+            {
+                found.push(format!(
+                    "commit {n}: {request} comes to an end, which was not begun last"
+                ));
             }
             _ => {}
         }
