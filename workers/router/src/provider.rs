@@ -11,6 +11,7 @@ use teamster_protocol::function::router::{ChatRequest, CompletionError, DeltaKin
 
 use crate::{accumulate::Accumulator, config::ModelConfig, project::Body};
 
+mod frames;
 pub mod openai;
 pub mod scripted;
 

@@ -23,12 +23,12 @@ use teamster_protocol::{
     function::router::{ChatRequest, CompletionError, ErrorKind, Tool},
 };
 use teamster_telemetry::{chain, task};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 mod reader;
 
 use self::reader::{Piece, Reader};
-use super::{End, Failure, Progress, Sink, send_merged};
+use super::{End, Failure, Progress, Sink, frames::Frames};
 use crate::{
     classify,
     config::{self, ModelConfig, OutputLimit},
@@ -216,28 +216,14 @@ impl OpenAi {
         sink: &mut S,
         secrets: &Secrets,
     ) -> Result<(), Failure> {
-        let mut reader = Reader::default();
-        while !progress.accumulator.is_over() {
-            let limit = if progress.accumulator.is_finished() {
-                LINGER.min(self.idle_timeout)
-            } else {
-                self.idle_timeout
-            };
-            let piece = match timeout(limit, response.chunk()).await {
-                Ok(Ok(Some(piece))) => piece,
-                Ok(Ok(None)) => {
-                    let chunks = reader.finish().map_err(|error| self.unreadable(&error))?;
-                    self.take(chunks, progress, sink, secrets).await;
-                    return Ok(());
-                }
-                Ok(Err(_)) | Err(_) if progress.accumulator.is_finished() => return Ok(()),
-                Ok(Err(error)) => return Err(self.broken(error, secrets)),
-                Err(_) => return Err(self.silent()),
-            };
-            let chunks = reader
-                .push(&piece)
-                .map_err(|error| self.unreadable(&error))?;
-            self.take(chunks, progress, sink, secrets).await;
+        let mut frames = Frames::new(sink);
+        let read = self
+            .read_pieces(&mut response, progress, &mut frames, secrets)
+            .await;
+        frames.show().await;
+        let is_left = read?;
+        if !is_left {
+            return Ok(());
         }
         // A body that was read to its end leaves its connection to the next request.
         if !matches!(response.chunk().now_or_never(), Some(Ok(None) | Err(_))) {
@@ -251,11 +237,53 @@ impl OpenAi {
         Ok(())
     }
 
+    /// Reads piece by piece; whether the answer was over before the body was.
+    async fn read_pieces<S: Sink>(
+        &self,
+        response: &mut Response,
+        progress: &mut Progress,
+        frames: &mut Frames<'_, S>,
+        secrets: &Secrets,
+    ) -> Result<bool, Failure> {
+        let mut reader = Reader::default();
+        while !progress.accumulator.is_over() {
+            let limit = if progress.accumulator.is_finished() {
+                LINGER.min(self.idle_timeout)
+            } else {
+                self.idle_timeout
+            };
+            let silent_at = Instant::now() + limit;
+            let next = loop {
+                let until = frames.due().unwrap_or(silent_at).min(silent_at);
+                match timeout_at(until, response.chunk()).await {
+                    Err(_) if until < silent_at => frames.show().await,
+                    next => break next,
+                }
+            };
+            let piece = match next {
+                Ok(Ok(Some(piece))) => piece,
+                Ok(Ok(None)) => {
+                    let chunks = reader.finish().map_err(|error| self.unreadable(&error))?;
+                    self.take(chunks, progress, frames, secrets).await;
+                    return Ok(false);
+                }
+                Ok(Err(_)) | Err(_) if progress.accumulator.is_finished() => return Ok(false),
+                Ok(Err(error)) => return Err(self.broken(error, secrets)),
+                Err(_) => return Err(self.silent()),
+            };
+            let chunks = reader
+                .push(&piece)
+                .map_err(|error| self.unreadable(&error))?;
+            self.take(chunks, progress, frames, secrets).await;
+        }
+        Ok(true)
+    }
+
     async fn take<S: Sink>(
         &self,
         pieces: Vec<Piece>,
         progress: &mut Progress,
-        sink: &mut S,
+        frames: &mut Frames<'_, S>,
         secrets: &Secrets,
     ) {
         let mut deltas = Vec::new();
@@ -270,7 +298,7 @@ impl OpenAi {
                 }
             }
         }
-        send_merged(deltas, sink).await;
+        frames.add(deltas).await;
     }
 
     /// What an answer with an error status means.
