@@ -29,6 +29,7 @@ use census::Census;
 use crash::Crashes;
 use floor::Floor;
 use rig::Rig;
+use teamster_telemetry::task;
 use turns::{Arena, Single, Sustained};
 use watch::Watch;
 
@@ -41,6 +42,9 @@ pub(crate) struct Class {
     pub(crate) single: Vec<Single>,
     pub(crate) sustained: Vec<Sustained>,
 }
+
+/// How long turns run for a profiler.
+const PROFILE: Duration = Duration::from_secs(15);
 
 /// How much is measured.
 struct Plan {
@@ -77,6 +81,11 @@ impl Plan {
         }
     }
 
+    /// Whether turns are to run for a profiler: `--only profile`.
+    fn is_profile(&self) -> bool {
+        self.only.as_deref() == Some("profile")
+    }
+
     fn wants(&self, what: &str) -> bool {
         self.only
             .as_deref()
@@ -85,37 +94,40 @@ impl Plan {
 }
 
 fn main() {
-    let plan = Plan::read();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    runtime.block_on(async {
-        let load = report::load();
-        let mut classes = Vec::new();
-        for is_always in [true, false] {
-            if plan.wants("h1") || plan.wants("h2") {
-                classes.push(class(&plan, is_always).await);
-            }
+    // Within the runtime's own threads, so that no step of a measurement waits for this one to be woken.
+    let measured = runtime.block_on(async { task::spawn("benchmark", run(Plan::read())).await });
+    measured.expect("measured");
+}
+
+async fn run(plan: Plan) {
+    let load = report::load();
+    let mut classes = Vec::new();
+    for is_always in [true, false] {
+        if plan.wants("h1") || plan.wants("h2") || plan.is_profile() {
+            classes.push(class(&plan, is_always).await);
         }
-        let crashes = if plan.wants("h3") {
-            eprintln!(
-                "h3: {} kills with a replica, {} with a restart",
-                plan.kills, plan.kills
-            );
-            crash::run(plan.kills).await
-        } else {
-            Crashes::default()
-        };
-        let report = report::Report {
-            classes,
-            crashes,
-            load,
-            plan: format!("{} rounds", plan.rounds),
-        };
-        if plan.wants_json {
-            println!("{}", report.json());
-        } else {
-            print!("{}", report.table());
-        }
-    });
+    }
+    let crashes = if plan.wants("h3") {
+        eprintln!(
+            "h3: {} kills with a replica, {} with a restart",
+            plan.kills, plan.kills
+        );
+        crash::run(plan.kills).await
+    } else {
+        Crashes::default()
+    };
+    let report = report::Report {
+        classes,
+        crashes,
+        load,
+        plan: format!("{} rounds", plan.rounds),
+    };
+    if plan.wants_json {
+        println!("{}", report.json());
+    } else {
+        print!("{}", report.table());
+    }
 }
 
 /// Measures H1 and H2 on one server.
@@ -127,6 +139,9 @@ async fn class(plan: &Plan, is_always: bool) -> Class {
     let floor = Floor::start(&rig.nats, census.shape.clone(), &rig.model.base_url()).await;
     let arena = Arena::new(rig, watch, floor);
     let commits = arena.commits().await;
+    if plan.is_profile() {
+        arena.profile(PROFILE).await;
+    }
     let (mut single, mut sustained) = (Vec::new(), Vec::new());
     for round in 0..plan.rounds {
         eprintln!("{name}: round {} of {}", round + 1, plan.rounds);

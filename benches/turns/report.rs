@@ -79,6 +79,8 @@ impl Class {
                 "turn_p50_ms": h1(&|round| round.turn.p50),
                 "turn_p99_ms": h1(&|round| round.turn.p99),
                 "sent_p50_ms": h1(&|round| round.sent.p50),
+                "call_p50_ms": h1(&|round| round.call.p50),
+                "bare_hop_p50_ms": h1(&|round| round.hop.p50),
                 "floor_acks_p50_ms": h1(&|round| round.acks.p50),
                 "floor_acks_p99_ms": h1(&|round| round.acks.p99),
                 "floor_path_p50_ms": h1(&|round| round.path.p50),
@@ -93,6 +95,8 @@ impl Class {
                 "best_turns_per_s": round(self.sustained.iter().map(|one| one.turns).fold(0.0, f64::max)),
                 "turn_p99_ms": h2(&|round| round.p99),
                 "cpu_ms_per_turn": h2(&|round| round.cpu),
+                "floor_acks_cpu_ms": h2(&|round| round.acks_cpu),
+                "floor_path_cpu_ms": h2(&|round| round.path_cpu),
                 "floor_acks_per_s": h2(&|round| round.acks),
                 "floor_path_per_s": h2(&|round| round.path),
                 "ratio_to_acks": h2(&|round| round.acks / round.turns),
@@ -153,6 +157,12 @@ impl Class {
                 h1(&|r| r.sent.p99),
                 h1(&|r| r.turn.p50 / r.sent.p50),
             );
+            let hops = format!(
+                "      one call of a function {:.3} ms, one bare request {:.3} ms",
+                h1(&|r| r.call.p50),
+                h1(&|r| r.hop.p50)
+            );
+            line(text, &hops);
         }
         if !self.sustained.is_empty() {
             let h2 =
@@ -183,9 +193,11 @@ impl Class {
             line(
                 text,
                 &format!(
-                    "      p99 of a turn {:.0} ms; {:.2} ms of processor time per turn, server, model and load included",
+                    "      p99 of a turn {:.0} ms; processor time, server, model and load included: {:.2} ms per turn, {:.2} and {:.2} ms per loop",
                     h2(&|r| r.p99),
-                    h2(&|r| r.cpu)
+                    h2(&|r| r.cpu),
+                    h2(&|r| r.path_cpu),
+                    h2(&|r| r.acks_cpu)
                 ),
             );
         }

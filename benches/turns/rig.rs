@@ -1,7 +1,10 @@
 //! A whole mesh for a measurement: a real nats-server of one flush class, all workers of a turn as `teamster up` hosts them,
 //! a function that answers with one kilobyte, and a model that answers at once.
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use serde_json::{Value, json};
 use teamster::{config::Config, host::Host};
@@ -159,6 +162,14 @@ impl Rig {
             host,
             function,
         }
+    }
+
+    /// One call of the function, as the harness makes it.
+    pub(crate) async fn call(&self) -> Duration {
+        let begun = Instant::now();
+        let call = Call::new(id(LOOKUP), r#"{"key":"order-0"}"#);
+        self.operator.call(call).await.expect("answers");
+        begun.elapsed()
     }
 
     /// Ends the workers in order; the server ends with its handle.

@@ -39,6 +39,10 @@ pub(crate) struct Single {
     pub(crate) turn: Latency,
     /// Of the turns: until `harness::send` answered.
     pub(crate) sent: Latency,
+    /// One call of the function.
+    pub(crate) call: Latency,
+    /// One bare request and its answer, of the same sizes.
+    pub(crate) hop: Latency,
 }
 
 /// H2: one round.
@@ -54,6 +58,10 @@ pub(crate) struct Sustained {
     pub(crate) p99: f64,
     /// Processor time of this process and of the server per turn, in milliseconds.
     pub(crate) cpu: f64,
+    /// The same of a loop.
+    pub(crate) acks_cpu: f64,
+    /// The same of a loop.
+    pub(crate) path_cpu: f64,
 }
 
 impl Arena {
@@ -107,11 +115,18 @@ impl Arena {
             2 * (WARM + count),
             "each turn asks the model twice"
         );
+        let (mut calls, mut hops) = (Vec::new(), Vec::new());
+        for _ in 0..WARM + count {
+            calls.push(self.rig.call().await);
+            hops.push(self.floor.one_hop().await);
+        }
         Single {
             acks,
             path,
             turn: Latency::of(turns),
             sent: Latency::of(sent),
+            call: Latency::of(calls),
+            hop: Latency::of(hops),
         }
     }
 
@@ -129,8 +144,8 @@ impl Arena {
 
     /// One round of H2: as many loops of each kind and as many turns as go within `window` each.
     pub(crate) async fn sustained(&self, window: Duration) -> Sustained {
-        let acks = self.loops_at_once(Kind::Acks, window).await;
-        let path = self.loops_at_once(Kind::Path, window).await;
+        let (acks, acks_cpu) = self.loops_at_once(Kind::Acks, window).await;
+        let (path, path_cpu) = self.loops_at_once(Kind::Path, window).await;
         let (turns, p99, cpu) = self.turns_at_once(window).await;
         Sustained {
             acks,
@@ -138,11 +153,14 @@ impl Arena {
             turns,
             p99,
             cpu,
+            acks_cpu,
+            path_cpu,
         }
     }
 
-    async fn loops_at_once(&self, kind: Kind, window: Duration) -> f64 {
+    async fn loops_at_once(&self, kind: Kind, window: Duration) -> (f64, f64) {
         let done = AtomicUsize::new(0);
+        let used = cpu(self.rig.nats.pid());
         let begun = Instant::now();
         let workers = (0..AT_ONCE).map(|_| async {
             let mut http = self.floor.client().await;
@@ -152,7 +170,10 @@ impl Arena {
             }
         });
         join_all(workers).await;
-        rate(done.into_inner(), begun.elapsed())
+        let done = done.into_inner();
+        let used = cpu(self.rig.nats.pid()).saturating_sub(used);
+        let per_loop = ms(used) / count(done).max(1.0);
+        (rate(done, begun.elapsed()), per_loop)
     }
 
     async fn turns_at_once(&self, window: Duration) -> (f64, f64, f64) {
@@ -193,6 +214,12 @@ impl Arena {
             ms(percentile(&mut times, 99)),
             per_turn,
         )
+    }
+
+    /// Turns alone, for a profiler to look at.
+    pub(crate) async fn profile(&self, window: Duration) {
+        let (rate, p99, cpu) = self.turns_at_once(window).await;
+        eprintln!("{rate:.0} turns/s, p99 {p99:.0} ms, {cpu:.2} ms of processor time per turn");
     }
 
     /// Commits of turns with no call, one call and four calls: what is stored for one iteration more.
