@@ -141,6 +141,16 @@ struct Peer {
     is_asked: bool,
 }
 
+impl Peer {
+    fn new() -> Self {
+        Self {
+            heard: Instant::now(),
+            held: Vec::new(),
+            is_asked: false,
+        }
+    }
+}
+
 /// All other harnesses that live.
 type Peers = HashMap<Incarnation, Peer>;
 
@@ -154,7 +164,7 @@ pub(super) async fn watch(harness: &Harness) {
             return;
         }
     };
-    let mut peers = Peers::new();
+    let mut peers = known_peers(harness);
     let mut asked = FuturesUnordered::new();
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -184,6 +194,17 @@ pub(super) async fn watch(harness: &Harness) {
     }
 }
 
+/// The harnesses that are registered: one that dies before its first beat is heard is missed all the same.
+fn known_peers(harness: &Harness) -> Peers {
+    let mesh = &harness.mesh;
+    let catalog = harness.registry.catalog();
+    let workers = catalog.workers.iter();
+    workers
+        .filter(|worker| worker.name == *mesh.worker() && worker.incarnation != *mesh.incarnation())
+        .map(|worker| (worker.incarnation.clone(), Peer::new()))
+        .collect()
+}
+
 fn note(peers: &mut Peers, me: &Incarnation, body: &[u8]) {
     let Ok(beat) = serde_json::from_slice::<Beat>(body) else {
         return;
@@ -191,11 +212,7 @@ fn note(peers: &mut Peers, me: &Incarnation, body: &[u8]) {
     if beat.incarnation == *me {
         return;
     }
-    let peer = peers.entry(beat.incarnation).or_insert_with(|| Peer {
-        heard: Instant::now(),
-        held: Vec::new(),
-        is_asked: false,
-    });
+    let peer = peers.entry(beat.incarnation).or_insert_with(Peer::new);
     peer.heard = Instant::now();
     peer.is_asked = false;
     if let Some(news) = beat.held {
