@@ -26,7 +26,7 @@ async fn commits_of_a_turn(world: &World) -> usize {
 async fn kill_at(world: &World, workers: &mut [Worker], nth: usize, place: Place) {
     let id = session(&format!("{place:?}-{nth}"));
     let steps = Steps::before(workers, &id);
-    let accepted = [world.owner.send(&id, MESSAGE).await];
+    let sending = world.owner.begin(&id, MESSAGE);
     let stop = tokio::select! {
         stop = steps.stop_at(workers, nth) => stop,
         reasons = world.owner.finish(&id, 1) => panic!("the turn ended before commit {nth}: {reasons:?}"),
@@ -57,6 +57,7 @@ async fn kill_at(world: &World, workers: &mut [Worker], nth: usize, place: Place
         [EndReason::Completed],
         "{place:?} {nth}"
     );
+    let accepted = [sending.await.expect("accepted")];
     let evidence = world.verify(&id, &accepted).await;
     let unknown = evidence
         .outcomes()
@@ -121,7 +122,7 @@ async fn dur_1_a_kill_of_another_worker_between_any_two_commits() {
         for nth in 1..=commits {
             let id = session(&format!("{name}-{nth}"));
             let steps = Steps::before(&harness, &id);
-            let accepted = [world.owner.send(&id, MESSAGE).await];
+            let sending = world.owner.begin(&id, MESSAGE);
             let stop = tokio::select! {
                 stop = steps.stop_at(&harness, nth) => stop,
                 reasons = world.owner.finish(&id, 1) => panic!("the turn ended before commit {nth}: {reasons:?}"),
@@ -134,6 +135,7 @@ async fn dur_1_a_kill_of_another_worker_between_any_two_commits() {
                 [EndReason::Completed],
                 "{name} {nth}"
             );
+            let accepted = [sending.await.expect("accepted")];
             let evidence = world.verify(&id, &accepted).await;
             assert_eq!(evidence.outcomes(), [ResultKind::Ok; 3], "{name} {nth}");
         }

@@ -179,7 +179,7 @@ async fn appr_1_a_wait_ends_although_its_timer_was_not_set_then() {
     let mut harness = [world.worker(&["harness"]).await];
     let id = session("s");
     let steps = Steps::before(&harness, &id);
-    let accepted = [world.owner.send(&id, "destroy it").await];
+    let sending = world.owner.begin(&id, "destroy it");
     // The claim with the generation, then its answer with the request.
     let stop = steps.stop_at(&harness, 2).await;
     stop.store();
@@ -194,6 +194,7 @@ async fn appr_1_a_wait_ends_although_its_timer_was_not_set_then() {
         .owner
         .until(&id, "ends", |events| events.iter().any(is_end))
         .await;
+    let accepted = [sending.await.expect("accepted")];
     let evidence = world.verify(&id, &accepted).await;
     assert_eq!(evidence.outcomes(), [ResultKind::Expired]);
     assert!(evidence.effects.is_empty());
@@ -218,20 +219,14 @@ async fn loop_1_a_stop_outlives_the_harness_that_took_it() {
     let mut accepted = vec![world.owner.send(&id, "talk").await];
     gate.reached(LIMIT).await;
     let end = Steps::before(&harness, &id);
-    assert!(
-        world
-            .owner
-            .client
-            .stop(&id, None)
-            .await
-            .expect("accepted")
-            .stopping
-    );
+    let (client, stopped) = (world.owner.client.clone(), id.clone());
+    let stopping = tokio::spawn(async move { client.stop(&stopped, None).await });
     let end = end.stop_at(&harness, 1).await;
     harness[0].kill().await;
     end.lose();
     let _harness = world.worker(&["harness"]).await;
     let reasons = world.owner.finish(&id, 1).await;
+    stopping.await.expect("asked").expect("accepted");
     assert!(
         matches!(reasons[..], [EndReason::Cancelled { .. }]),
         "{reasons:?}"

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     path::PathBuf,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -19,17 +19,20 @@ use teamster_protocol::{
     policy::FunctionPolicy,
 };
 use teamster_testkit::wait;
+use tokio::task::JoinHandle;
 
 /// How long anything may take on a busy machine; what takes a lease of last resort is within it.
 pub const LIMIT: Duration = Duration::from_secs(90);
 /// How long one request is given before it is made again.
 const TRY: Duration = Duration::from_secs(8);
 
+/// A cheap handle.
+#[derive(Clone)]
 pub struct Operator {
     pub client: Client,
     pub workspace: PathBuf,
     /// What was read last of each session, for whoever reads a failure.
-    seen: Mutex<BTreeMap<SessionId, Vec<Commit>>>,
+    seen: Arc<Mutex<BTreeMap<SessionId, Vec<Commit>>>>,
 }
 
 pub fn session(text: &str) -> SessionId {
@@ -41,7 +44,7 @@ impl Operator {
         Self {
             client,
             workspace,
-            seen: Mutex::default(),
+            seen: Arc::default(),
         }
     }
 
@@ -86,6 +89,13 @@ impl Operator {
                 .ok()
         })
         .await
+    }
+
+    /// Sends a message in a task of its own: where a commit is stopped on its way to the server, the harness's answer may
+    /// stand behind it.
+    pub fn begin(&self, session: &SessionId, text: &'static str) -> JoinHandle<SendReply> {
+        let (owner, session) = (self.clone(), session.clone());
+        tokio::spawn(async move { owner.send(&session, text).await })
     }
 
     /// The session's commits as far as they can be read now.

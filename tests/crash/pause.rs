@@ -86,7 +86,7 @@ async fn sec_53_an_owner_that_slept_before_a_call_does_not_begin_it() {
     let id = session("s");
     // The claim with the generation, then its answer with the intent.
     let steps = Steps::before(&sleeper, &id);
-    let accepted = [world.owner.send(&id, "write it").await];
+    let sending = world.owner.begin(&id, "write it");
     let stop = steps.stop_at(&sleeper, 2).await;
     stop.store();
     let is_intent = |event: &Event| matches!(event, Event::CallStarted { .. });
@@ -101,6 +101,7 @@ async fn sec_53_an_owner_that_slept_before_a_call_does_not_begin_it() {
     let mut successor = world.worker(&["harness"]).await;
     assert_eq!(world.owner.finish(&id, 1).await, [EndReason::Completed]);
     wake(&world, &sleeper[0], &mut successor).await;
+    let accepted = [sending.await.expect("accepted")];
     let evidence = world.verify(&id, &accepted).await;
     assert_eq!(evidence.outcomes(), [ResultKind::OutcomeUnknown]);
     assert_eq!(evidence.effects, []);
