@@ -2,6 +2,7 @@
 
 use serde_json::json;
 use teamster_protocol::{Event, Message, event::EndReason, message::ResultKind};
+use teamster_telemetry::task;
 
 use crate::{
     operator::{LIMIT, session},
@@ -220,7 +221,7 @@ async fn loop_1_a_stop_outlives_the_harness_that_took_it() {
     gate.reached(LIMIT).await;
     let end = Steps::before(&harness, &id);
     let (client, stopped) = (world.owner.client.clone(), id.clone());
-    let stopping = tokio::spawn(async move { client.stop(&stopped, None).await });
+    let stopping = task::spawn("stop", async move { client.stop(&stopped, None).await });
     let end = end.stop_at(&harness, 1).await;
     harness[0].kill().await;
     end.lose();

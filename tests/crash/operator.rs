@@ -18,6 +18,7 @@ use teamster_protocol::{
     input::{Decision, SessionOptions, TurnOptions},
     policy::FunctionPolicy,
 };
+use teamster_telemetry::task;
 use teamster_testkit::wait;
 use tokio::task::JoinHandle;
 
@@ -95,7 +96,7 @@ impl Operator {
     /// stand behind it.
     pub fn begin(&self, session: &SessionId, text: &'static str) -> JoinHandle<SendReply> {
         let (owner, session) = (self.clone(), session.clone());
-        tokio::spawn(async move { owner.send(&session, text).await })
+        task::spawn("send", async move { owner.send(&session, text).await })
     }
 
     /// The session's commits as far as they can be read now.
