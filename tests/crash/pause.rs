@@ -39,7 +39,7 @@ async fn sec_57_an_owner_that_slept_through_a_generation_cannot_commit() {
     let accepted = [world.owner.send(&id, "talk").await];
     gate.reached(LIMIT).await;
     let mut successor = world.worker(&["harness"]).await;
-    sleeper.process.pause();
+    sleeper.pause().await;
     is_taken_over(&world, &id).await;
     gate.open();
     assert_eq!(world.owner.finish(&id, 1).await, [EndReason::Completed]);
@@ -66,7 +66,7 @@ async fn sec_57_an_owner_that_slept_through_a_call_repeats_nothing() {
     let accepted = [world.owner.send(&id, "slow call").await];
     world.outside.door.reached(1, LIMIT).await;
     let mut successor = world.worker(&["harness"]).await;
-    sleeper.process.pause();
+    sleeper.pause().await;
     is_taken_over(&world, &id).await;
     world.outside.door.open();
     assert_eq!(world.owner.finish(&id, 1).await, [EndReason::Completed]);
@@ -96,7 +96,7 @@ async fn sec_53_an_owner_that_slept_before_a_call_does_not_begin_it() {
             events.iter().any(is_intent)
         })
         .await;
-    sleeper[0].process.pause();
+    sleeper[0].pause().await;
     stop.pass();
     let mut successor = world.worker(&["harness"]).await;
     assert_eq!(world.owner.finish(&id, 1).await, [EndReason::Completed]);

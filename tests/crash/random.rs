@@ -208,7 +208,7 @@ impl<'a> Chaos<'a> {
 
     async fn pause_harness(&mut self) -> &'static str {
         let which = self.random.index(self.harnesses.len());
-        self.harnesses[which].process.pause();
+        self.harnesses[which].pause().await;
         self.progress(30, SLEEP).await;
         self.harnesses[which].process.resume();
         "sleep of a harness"

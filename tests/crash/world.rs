@@ -193,6 +193,23 @@ impl Worker {
         self.process.ended(LIMIT).await;
     }
 
+    /// Stops the process (SIGSTOP) and waits until all of it stands still: the signal alone is only a beginning.
+    pub async fn pause(&self) {
+        self.process.pause();
+        let tasks = format!("/proc/{}/task", self.process.pid());
+        wait::until(LIMIT, "the process stands still", || async {
+            let tasks = std::fs::read_dir(&tasks).expect("a process has threads");
+            tasks.flatten().all(|task| {
+                let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+                // `pid (name) state ...`; a name may hold anything.
+                stat.rsplit(") ")
+                    .next()
+                    .is_some_and(|rest| rest.starts_with('T'))
+            })
+        })
+        .await;
+    }
+
     /// What the process has logged.
     pub fn log(&self, world: &World) -> String {
         let path = world
