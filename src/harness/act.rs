@@ -30,6 +30,8 @@ pub(super) enum Interrupt {
     Stop,
     /// This harness ends.
     Drain,
+    /// The turn's time is over.
+    Timeout,
 }
 
 /// Waits until something cuts the running action short. Cancel-safe.

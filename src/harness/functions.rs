@@ -83,6 +83,18 @@ async fn read(ctx: &Ctx, shared: &Shared, session: &SessionId) -> Result<State, 
         .map_err(|error| fault_of(session, error))
 }
 
+/// Refuses a session of which nothing is known: neither a commit nor a message that waits.
+fn exists(state: &State, queued: u64) -> Result<(), Fault> {
+    if state.n > 0 || queued > 0 {
+        return Ok(());
+    }
+    Err(Fault::gone(
+        "session.not_found",
+        format_args!("there is no session {}", state.session),
+    )
+    .hint("list them with `teamster sessions ls`"))
+}
+
 /// Why a session cannot be read, for whoever asked.
 fn fault_of(session: &SessionId, error: load::Error) -> Fault {
     match error {

@@ -1,6 +1,6 @@
 //! The machine's loop for a session that is claimed or about to be: next, barrier, act, again.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use teamster_core::turn::{
@@ -394,6 +394,17 @@ impl<'a> Work<'a> {
             }
             Ok(_) => Err(GiveUp::Fenced),
             Err(_) => Err(GiveUp::Unavailable),
+        }
+    }
+
+    /// How long the turn may still work, by its bound on time; without one, for as long as any generation may take.
+    pub(super) fn time_left(&self) -> Duration {
+        let state = self.draft.state();
+        match (&state.turn, state.options.budget.wall_ms) {
+            (Some(turn), Some(wall_ms)) => {
+                Duration::from_millis(wall_ms.saturating_sub(turn.worked_ms(clock::now_ms())))
+            }
+            _ => limits::GENERATION_MAX * 2,
         }
     }
 

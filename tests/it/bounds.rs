@@ -19,7 +19,7 @@ use teamster_protocol::{
 use teamster_testkit::wait;
 
 use crate::scene::{
-    Parts, Scene, calls, completion, id, name, outcomes, raw_call, results, says, session,
+    Gate, Parts, Scene, calls, completion, id, name, outcomes, raw_call, results, says, session,
 };
 
 /// A worker with one read whose answer is `unit`, as often as asked for, and one that takes its time.
@@ -360,6 +360,32 @@ async fn a_turn_ends_at_its_time() {
     assert_eq!(scene.ended(&id, 1).await, [EndReason::Budget { which }]);
     let (_, limit, used) = exceeded(&scene.events(&id).await);
     assert!(limit == 500 && used >= limit, "{used}");
+}
+
+/// Time: a model that does not come to an end is ended with the turn, and what it had said is kept.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_generation_ends_at_the_turns_time() {
+    let mut parts = Parts::new(|_| says("never"));
+    parts.model_gate = Some(Gate::shut());
+    let scene = Scene::start(parts).await;
+    let id = session("s");
+    let budget = Budget {
+        wall_ms: Some(500),
+        ..Budget::default()
+    };
+    scene.send_options(&id, "go", within(budget)).await;
+    let which = BudgetKind::Wall;
+    assert_eq!(scene.ended(&id, 1).await, [EndReason::Budget { which }]);
+    let is_kept = scene.events(&id).await.iter().any(|event| {
+        matches!(
+            event,
+            Event::GenerationInterrupted {
+                partial: Some(_),
+                ..
+            }
+        )
+    });
+    assert!(is_kept);
 }
 
 /// UNI-1: messages up to their bound are taken whole, longer ones are refused with words.

@@ -65,13 +65,26 @@ pub(super) async fn generate(
     let interrupt = tokio::select! {
         answer = &mut answer => return Ok(vec![outcome(work, request, answer)]),
         interrupt = interrupted(work) => interrupt,
+        // The turn's time is over: what has come is kept, and the machine ends the turn for that reason.
+        () = tokio::time::sleep(work.time_left()) => Interrupt::Timeout,
     };
     match interrupt {
         // The router goes on; whoever has the session next joins it.
         Interrupt::Drain => Err(GiveUp::Handover),
-        Interrupt::Stop => {
+        Interrupt::Stop | Interrupt::Timeout => {
             abort(work.harness, request).await;
             let partial = tokio::time::timeout(ABORT_GRACE, answer).await;
+            if interrupt == Interrupt::Timeout {
+                return Ok(vec![match partial {
+                    Ok(answer) => outcome(work, request, answer),
+                    Err(_) => failed(
+                        work,
+                        request,
+                        ErrorKind::Transient,
+                        "the turn's time was over before the model had answered",
+                    ),
+                }]);
+            }
             work.drain_strictly = true;
             Ok(match partial {
                 Ok(Ok(completion)) => vec![Outcome::Generated {

@@ -13,7 +13,7 @@ use teamster_protocol::{
     id::ParseError,
 };
 
-use super::{Shared, operator, read};
+use super::{Shared, exists, operator, read};
 
 pub(super) fn function(shared: &Arc<Shared>) -> Result<Function, ParseError> {
     let contract = operator::<StatusRequest, StatusReply>(
@@ -35,13 +35,7 @@ async fn status(
     // The queue is read first: what has left it by then stands in the log that is read after it.
     let queued = ctx.mesh.lanes().waiting(&request.session_id).await?;
     let state = read(&ctx, &shared, &request.session_id).await?;
-    if state.n == 0 && queued == 0 {
-        return Err(Fault::gone(
-            "session.not_found",
-            format_args!("there is no session {}", request.session_id),
-        )
-        .hint("list them with `teamster sessions ls`"));
-    }
+    exists(&state, queued)?;
     Ok(reply(&state, queued))
 }
 

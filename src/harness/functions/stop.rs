@@ -10,7 +10,7 @@ use teamster_protocol::{
     input::{ControlKind, Stop},
 };
 
-use super::{Shared, operator, principal, read};
+use super::{Shared, exists, operator, principal, read};
 
 pub(super) fn function(shared: &Arc<Shared>) -> Result<Function, ParseError> {
     let contract = operator::<StopRequest, StopReply>(
@@ -26,7 +26,9 @@ pub(super) fn function(shared: &Arc<Shared>) -> Result<Function, ParseError> {
 
 async fn stop(ctx: Ctx, shared: Arc<Shared>, request: StopRequest) -> Result<StopReply, Fault> {
     let from = principal(&ctx)?;
+    let queued = ctx.mesh.lanes().waiting(&request.session_id).await?;
     let state = read(&ctx, &shared, &request.session_id).await?;
+    exists(&state, queued)?;
     let running = state.turn.as_ref().map(|turn| turn.id.clone());
     let is_stopping = running.is_some()
         && request

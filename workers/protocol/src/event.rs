@@ -98,6 +98,9 @@ pub enum Event {
         partial: Option<Message>,
         /// What went wrong.
         error: CompletionError,
+        /// Whether the answer had begun when it broke off, so that it may be resumed.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        is_cut: bool,
         /// Tokens, as far as known.
         usage: Usage,
         /// Money, as far as known.

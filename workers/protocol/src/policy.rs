@@ -10,7 +10,28 @@ use crate::{
 
 /// Globs of the files that hold secrets: the compiled-in layer `secrets` denies reading and writing them, and the file
 /// functions neither open nor name them. `*` stays within one segment of a path, `**` spans segments.
-pub const SECRET_TARGETS: [&str; 4] = ["**/.env", "**/*.pem", "**/id_rsa*", "**/*.key"];
+pub const SECRET_TARGETS: [&str; 20] = [
+    "**/.env",
+    "**/.env.{local,dev,development,test,staging,prod,production}*",
+    "**/*.env",
+    "**/.envrc",
+    "**/*.pem",
+    "**/*.key",
+    "**/*.p12",
+    "**/*.pfx",
+    "**/id_{rsa,dsa,ecdsa,ed25519}*",
+    "**/.ssh/**",
+    "**/.gnupg/**",
+    "**/.aws/**",
+    "**/.netrc",
+    "**/.npmrc",
+    "**/.pypirc",
+    "**/.git-credentials",
+    "**/.kube/config",
+    "**/.docker/config.json",
+    "**/.pgpass",
+    "**/.htpasswd",
+];
 
 /// Which functions a turn may call. Deny by default: without a matching `allow` glob every call is refused.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -13,7 +13,7 @@ use teamster_protocol::{
 
 use crate::turn::{
     history,
-    state::{Call, CallState, State, Turn},
+    state::{Call, CallState, Cut, Failure, State, Turn},
 };
 
 /// Exactly one thing that must happen next.
@@ -26,7 +26,7 @@ pub enum Action {
     /// Run the hooks of a point.
     RunHook(Point),
     /// Tell the model that its stream was cut, so that it goes on.
-    Resume,
+    Resume(Cut),
     /// Tell the model that it repeats itself.
     Warn,
     /// Announce the next request to a model.
@@ -70,7 +70,7 @@ impl Action {
     pub fn barrier(&self) -> Barrier {
         match self {
             Self::StartTurn
-            | Self::Resume
+            | Self::Resume(_)
             | Self::Warn
             | Self::Assemble
             | Self::Expire(_)
@@ -167,8 +167,8 @@ pub fn next(state: &State, env: &Env<'_>) -> Action {
     {
         return Action::RunHook(Point::PostGenerate);
     }
-    if let Some((code, message)) = &turn.failure {
-        return after_failure(turn, code, message, env);
+    if let Some(failure) = &turn.failure {
+        return after_failure(state, turn, failure, env);
     }
     if let Some(action) = next_call(state, turn, env) {
         return action;
@@ -186,15 +186,22 @@ pub fn next(state: &State, env: &Env<'_>) -> Action {
     next_generation(state, turn, env)
 }
 
-fn after_failure(turn: &Turn, code: &str, message: &str, env: &Env<'_>) -> Action {
-    let is_transient = matches!(code, "model.transient" | "model.rate_limited");
-    if is_transient && turn.resumes < env.settings.resumes_max {
-        return Action::Resume;
+/// A router has tried again by itself as long as nothing was visible; what is left to do is to go on with an answer that broke
+/// off. An answer that was ended because the time is over is no failure of the model.
+fn after_failure(state: &State, turn: &Turn, failure: &Failure, env: &Env<'_>) -> Action {
+    let wall_ms = state.options.budget.wall_ms;
+    if wall_ms.is_some_and(|max| turn.worked_ms(env.now_ms) >= max) {
+        return Action::Finish(EndReason::Budget {
+            which: BudgetKind::Wall,
+        });
     }
-    Action::Finish(EndReason::Failed {
-        code: code.to_owned(),
-        message: message.to_owned(),
-    })
+    match failure.cut {
+        Some(cut) if turn.resumes < env.settings.resumes_max => Action::Resume(cut),
+        _ => Action::Finish(EndReason::Failed {
+            code: failure.code.clone(),
+            message: failure.message.clone(),
+        }),
+    }
 }
 
 /// All calls of an answer are decided before the first of them runs; then reads run together, others one by one, in order.

@@ -17,7 +17,7 @@ use teamster_protocol::{
 
 use crate::turn::{
     next::{Action, Env, measure, reserve},
-    state::{Call, CallState, Held, State},
+    state::{Call, CallState, Cut, Held, State},
 };
 
 mod answer;
@@ -170,10 +170,17 @@ pub enum Decided {
 pub fn settle(state: &State, action: &Action, env: &Env<'_>) -> Option<Vec<Event>> {
     match action {
         Action::StartTurn => Some(start_turn(state, env)),
-        Action::Resume => Some(vec![notice(
+        Action::Resume(cut) => Some(vec![notice(
             state,
-            "The connection broke in the middle of your answer. What had arrived stands above; go on from there and do not \
-             repeat it.",
+            match cut {
+                Cut::Text => {
+                    "The connection broke in the middle of your answer. What had arrived stands above; go on from there and \
+                     do not repeat it."
+                }
+                Cut::Nothing => {
+                    "The connection broke in the middle of your answer, and nothing of it could be kept. Answer again."
+                }
+            },
         )]),
         Action::Warn => Some(vec![notice(
             state,
@@ -451,6 +458,7 @@ pub(crate) fn close(state: &State, reason: &EndReason) -> Vec<Event> {
                 message: "the turn ended before the model did".to_owned(),
                 hint: None,
             },
+            is_cut: false,
             usage: Usage::default(),
             cost: None,
             attempts: generation.attempt,

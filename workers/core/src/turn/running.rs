@@ -41,7 +41,7 @@ pub struct Turn {
     /// Whether the last generation asked for nothing and was whole: the turn may end.
     pub is_answered: bool,
     /// A generation's failure that ends the turn.
-    pub failure: Option<(String, String)>,
+    pub failure: Option<Failure>,
     /// The calls of the last answer, in its order.
     pub calls: Vec<Call>,
     /// Whether a user message came after the model last looked.
@@ -60,6 +60,37 @@ pub struct Turn {
     pub is_warned: bool,
     /// Takeovers.
     pub attempt: u32,
+}
+
+/// A generation's failure.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// A stable code.
+    pub code: String,
+    /// What happened, and what to do next.
+    pub message: String,
+    /// What is left of the answer, if it had begun and may be resumed.
+    pub cut: Option<Cut>,
+}
+
+/// What is left of an answer that broke off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cut {
+    /// A text, which stands in the transcript.
+    Text,
+    /// Nothing that could be kept.
+    Nothing,
+}
+
+impl Failure {
+    fn lasting(code: &str, message: &str) -> Self {
+        Self {
+            code: code.to_owned(),
+            message: message.to_owned(),
+            cut: None,
+        }
+    }
 }
 
 /// A request to a model that is open.
@@ -192,9 +223,9 @@ impl Turn {
         self.generation = None;
         self.system_prompt = None;
         let Some(Message::Assistant { content, .. }) = message else {
-            self.failure = Some((
-                "model.empty_answer".to_owned(),
-                "the model answered nothing".to_owned(),
+            self.failure = Some(Failure::lasting(
+                "model.empty_answer",
+                "the model answered nothing",
             ));
             return;
         };
@@ -215,15 +246,15 @@ impl Turn {
             .collect();
         match stop {
             Stop::Length if self.calls.is_empty() => {
-                self.failure = Some((
-                    "model.length".to_owned(),
-                    "the answer was cut at the output limit; raise max_output_tokens".to_owned(),
+                self.failure = Some(Failure::lasting(
+                    "model.length",
+                    "the answer was cut at the output limit; raise max_output_tokens",
                 ));
             }
             Stop::Refused => {
-                self.failure = Some((
-                    "model.refused".to_owned(),
-                    "the model or its filter refused".to_owned(),
+                self.failure = Some(Failure::lasting(
+                    "model.refused",
+                    "the model or its filter refused",
                 ));
             }
             _ => self.is_answered = self.calls.is_empty(),

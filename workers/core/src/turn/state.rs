@@ -13,10 +13,10 @@ use teamster_protocol::{
     usage::{NanoUsd, Usage},
 };
 
-pub use crate::turn::running::{Call, CallState, Generation, Held, Turn};
+pub use crate::turn::running::{Call, CallState, Cut, Failure, Generation, Held, Turn};
 
 /// Version of the fold. A snapshot of another version is folded anew.
-pub const FOLD_VERSION: u32 = 2;
+pub const FOLD_VERSION: u32 = 3;
 
 /// Everything that is known about a session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -363,16 +363,24 @@ impl State {
                 usage,
                 cost,
                 error,
+                is_cut,
                 ..
             } => {
                 self.spend(usage, *cost);
+                let hint = error.hint.as_deref().map(|hint| format!("; {hint}"));
+                let left = if partial.is_some() {
+                    Cut::Text
+                } else {
+                    Cut::Nothing
+                };
                 self.with_turn(|turn| {
                     turn.generation = None;
                     turn.calls.clear();
-                    turn.failure = Some((
-                        format!("model.{}", error.kind.as_str()),
-                        error.message.clone(),
-                    ));
+                    turn.failure = Some(Failure {
+                        code: format!("model.{}", error.kind.as_str()),
+                        message: format!("{}{}", error.message, hint.unwrap_or_default()),
+                        cut: is_cut.then_some(left),
+                    });
                 });
                 self.transcript.extend(partial.clone());
             }

@@ -45,7 +45,7 @@ pub(super) fn on_generated(
             message: "the answer is larger than one commit can hold".to_owned(),
             hint: Some("ask for less at once, or lower max_output_tokens".to_owned()),
         };
-        return vec![interrupted(request, completion, None, error)];
+        return vec![interrupted(request, completion, None, error, false)];
     }
     if !is_whole {
         let error = completion.error.clone().unwrap_or_else(|| CompletionError {
@@ -53,7 +53,9 @@ pub(super) fn on_generated(
             message: "the stream ended without a terminal signal".to_owned(),
             hint: None,
         });
-        return vec![interrupted(request, completion, message, error)];
+        let is_cut =
+            completion.stop == StopReason::Incomplete && error.kind == ErrorKind::Transient;
+        return vec![interrupted(request, completion, message, error, is_cut)];
     }
     let proposed = message
         .iter()
@@ -76,11 +78,13 @@ fn interrupted(
     completion: &Completion,
     partial: Option<Message>,
     error: CompletionError,
+    is_cut: bool,
 ) -> Event {
     Event::GenerationInterrupted {
         request: request.clone(),
         partial,
         error,
+        is_cut,
         usage: completion.usage,
         cost: completion.cost,
         attempts: completion.attempts,

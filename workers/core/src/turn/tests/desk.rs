@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use teamster_protocol::{
     Arguments, Class, Digest, Event, Lane, Message, MessageId, SessionId,
     event::{DropReason, EndReason},
-    function::router::Part,
+    function::router::{Completion, CompletionError, ErrorKind, Part},
     hook::Point,
     id::Incarnation,
     input::{Control, Decide, Decision, TurnOptions},
@@ -269,6 +269,51 @@ fn stream_2_a_cut_stream_is_resumed_once_and_then_fails() {
         .filter(|message| matches!(message, Message::Assistant { partial: true, .. }))
         .count();
     assert_eq!(partials, 2);
+}
+
+/// RETRY-1, RETRY-2: a router has tried again by itself; an answer that never began is not asked for a second time, and what
+/// the user can do is said. One that broke off without a text is asked for anew, in words that are true.
+#[test]
+fn retry_2_only_an_answer_that_had_begun_is_resumed() {
+    let failing = |kind: ErrorKind, stop: StopReason| Completion {
+        error: Some(CompletionError {
+            kind,
+            message: "no".to_owned(),
+            hint: Some("try again after 3600 s".to_owned()),
+        }),
+        ..completion(Vec::new(), stop)
+    };
+    for kind in [ErrorKind::Transient, ErrorKind::RateLimited] {
+        let mut desk = Desk::new(TurnOptions::default());
+        let Action::Generate(request) = desk.action() else {
+            panic!("a generation")
+        };
+        let completion = failing(kind, StopReason::Error);
+        desk.take(&Outcome::Generated {
+            request,
+            completion,
+        });
+        assert_eq!(desk.action(), Action::Idle);
+        let reason = desk.reason();
+        assert!(
+            matches!(&reason, Some(EndReason::Failed { message, .. }) if message == "no; try again after 3600 s"),
+            "{reason:?}"
+        );
+    }
+    let mut desk = Desk::new(TurnOptions::default());
+    let Action::Generate(request) = desk.action() else {
+        panic!("a generation")
+    };
+    let completion = failing(ErrorKind::Transient, StopReason::Incomplete);
+    desk.take(&Outcome::Generated {
+        request,
+        completion,
+    });
+    assert!(matches!(desk.action(), Action::Generate(_)));
+    let told = desk.draft.state().transcript.iter().any(
+        |message| matches!(message, Message::Notice { text, .. } if text.contains("nothing of it could be kept")),
+    );
+    assert!(told);
 }
 
 /// STREAM-5: a call that was cut at the output limit does not run; its siblings do.
