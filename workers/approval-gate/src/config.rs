@@ -8,6 +8,7 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// A policy file that is laid on top of the compiled-in policy. It is read again when it changes.
+    /// A policy file that is laid on top of the compiled-in policy. It need not be there yet, and is read again when it
+    /// comes, changes or goes.
     pub policy_file: Option<PathBuf>,
 }

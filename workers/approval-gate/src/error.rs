@@ -1,6 +1,6 @@
 //! Why the gate does not start.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use teamster_protocol::id::ParseError;
 
@@ -32,4 +32,14 @@ pub enum Error {
     /// A name that is compiled in is not one.
     #[error("a compiled-in name is not valid")]
     Name(#[from] ParseError),
+}
+
+impl Error {
+    /// The policy file that is in the way, where it is one.
+    pub fn file(&self) -> Option<&Path> {
+        match self {
+            Self::Read { path, .. } | Self::Form { path, .. } => Some(path),
+            Self::CompiledIn(_) | Self::Name(_) => None,
+        }
+    }
 }

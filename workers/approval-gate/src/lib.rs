@@ -26,12 +26,15 @@ mod query;
 #[cfg(test)]
 mod sample;
 
-use std::sync::{Arc, Mutex};
+use std::{
+    path::Path,
+    sync::{Arc, Mutex},
+};
 
 use teamster_core::policy::burst::Burst;
 use teamster_mesh::Worker;
 use teamster_protocol::{
-    FunctionId,
+    Digest, FunctionId,
     hook::{Binding, OnError, Point, Stage},
     id::{ParseError, WorkerName},
 };
@@ -49,7 +52,7 @@ struct Gate {
 }
 
 /// The worker `approval-gate`. Reads the policy file; one that cannot be used is an error, so that no gate starts with
-/// another policy than the one it was given.
+/// another policy than the one it was given. One that is not there yet is in force as soon as it is.
 pub fn worker(config: &Config) -> Result<Worker, Error> {
     let gate = Arc::new(Gate {
         policies: Policies::load(config.policy_file.clone())?,
@@ -71,6 +74,11 @@ pub fn worker(config: &Config) -> Result<Worker, Error> {
     Ok(functions::all(&gate)?
         .into_iter()
         .fold(worker, Worker::function))
+}
+
+/// Whether a policy file could be used: the digest of the policy that it makes, or `None` where there is no file.
+pub fn check(file: &Path) -> Result<Option<Digest>, Error> {
+    Ok(policies::read(file)?.map(|policy| policy.digest()))
 }
 
 /// How the gate is asked about each call. A gate that cannot be asked denies.

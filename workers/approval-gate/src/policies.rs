@@ -1,4 +1,7 @@
-//! The policy in force: read from its file, read again when that changes, kept when the change is bad.
+//! The policy in force: read from its file, read again when that comes, changes or goes, kept when the change is bad.
+//!
+//! Where there is no file the compiled-in policy is in force alone. What keeps a file from being in force is remembered, so
+//! that whoever asks the gate is told.
 //!
 //! A change that tightens reaches a running turn at its next call; a change that loosens reaches the turns that begin after
 //! it. So the gate remembers which policy a turn met first and judges by the stricter of that and the current one. What it
@@ -7,12 +10,12 @@
 use std::{
     collections::{HashMap, VecDeque},
     io::Read as _,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::SystemTime,
 };
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use teamster_core::policy::{self, Policy};
 use teamster_protocol::{Arguments, Contract, TurnId, limits, policy::Judgement};
 use tokio_util::sync::CancellationToken;
@@ -23,6 +26,7 @@ use crate::Error;
 pub(crate) struct Policies {
     file: Option<PathBuf>,
     current: ArcSwap<Policy>,
+    note: ArcSwapOption<String>,
     pins: Mutex<Pins>,
 }
 
@@ -33,15 +37,20 @@ struct Pins {
 }
 
 impl Policies {
-    /// Reads the policy.
+    /// Reads the policy. A file that is not there yet is waited for.
     pub(crate) fn load(file: Option<PathBuf>) -> Result<Self, Error> {
-        let policy = match &file {
+        let in_file = match &file {
             Some(path) => read(path)?,
-            None => Policy::compiled_in().map_err(Error::CompiledIn)?,
+            None => None,
+        };
+        let policy = match in_file {
+            Some(policy) => policy,
+            None => compiled_in()?,
         };
         Ok(Self {
             file,
             current: ArcSwap::from_pointee(policy),
+            note: ArcSwapOption::empty(),
             pins: Mutex::default(),
         })
     }
@@ -72,6 +81,11 @@ impl Policies {
         policy::stricter(policy::judge(&first, contract, arguments, workspace), now)
     }
 
+    /// Why the policy in force is not what stands in the file now; `None` where it is.
+    pub(crate) fn note(&self) -> Option<String> {
+        self.note.load().as_deref().cloned()
+    }
+
     fn pin(&self, turn: &TurnId) -> Arc<Policy> {
         let mut pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(policy) = pins.by_turn.get(turn) {
@@ -88,8 +102,8 @@ impl Policies {
         policy
     }
 
-    /// Reads the file again whenever it changes, until cancelled. A revision that cannot be used is reported once and
-    /// changes nothing.
+    /// Reads the file again whenever it comes, changes or goes, until cancelled. A revision that cannot be used is reported
+    /// once and changes nothing.
     pub(crate) async fn watch(&self, cancel: &CancellationToken) {
         let Some(path) = &self.file else {
             return cancel.cancelled().await;
@@ -99,7 +113,8 @@ impl Policies {
         loop {
             let now = stamp(path).await;
             if seen.as_ref() != Some(&now) {
-                self.reload(path).await;
+                let was_there = matches!(seen, Some(Some(_)));
+                self.reload(path, was_there).await;
                 seen = Some(now);
             }
             tokio::select! {
@@ -109,22 +124,36 @@ impl Policies {
         }
     }
 
-    async fn reload(&self, path: &std::path::Path) {
+    /// Reads the file again. `was_there` says that there was one before.
+    async fn reload(&self, path: &Path, was_there: bool) {
         let owned = path.to_owned();
-        let policy = match tokio::task::spawn_blocking(move || read(&owned)).await {
-            Ok(Ok(policy)) => policy,
-            Ok(Err(error)) => {
-                tracing::error!(
-                    error = %teamster_telemetry::chain(&error),
-                    "the changed policy cannot be used; the last good one stays in force"
-                );
-                return;
-            }
-            Err(error) => {
-                tracing::error!(%error, "the policy could not be read again; the last good one stays in force");
-                return;
-            }
+        let read = tokio::task::spawn_blocking(move || -> Result<_, Error> {
+            Ok(match read(&owned)? {
+                Some(policy) => (policy, true),
+                None => (compiled_in()?, false),
+            })
+        });
+        let trouble = match read.await {
+            Ok(Ok((policy, is_there))) => return self.take(policy, path, is_there, was_there),
+            Ok(Err(error)) => teamster_telemetry::chain(&error),
+            Err(error) => format!("the policy could not be read again: {error}"),
         };
+        tracing::error!(error = %trouble, "the changed policy cannot be used; the last good one stays in force");
+        self.note.store(Some(Arc::new(format!(
+            "{trouble}; the last good policy stays in force"
+        ))));
+    }
+
+    fn take(&self, policy: Policy, path: &Path, is_there: bool, was_there: bool) {
+        if is_there {
+            self.note.store(None);
+        } else if was_there {
+            tracing::warn!(file = %path.display(), "the policy file is gone; the compiled-in policy is in force");
+            self.note.store(Some(Arc::new(format!(
+                "the policy file {} is gone; the compiled-in policy is in force",
+                path.display()
+            ))));
+        }
         if policy.digest() != self.current.load().digest() {
             tracing::info!(policy = %policy.digest().short(), "the policy has changed");
             self.current.store(Arc::new(policy));
@@ -133,26 +162,36 @@ impl Policies {
 }
 
 /// When the file was changed last, and its length; `None` while it is not there.
-async fn stamp(path: &std::path::Path) -> Option<(SystemTime, u64)> {
+async fn stamp(path: &Path) -> Option<(SystemTime, u64)> {
     let metadata = tokio::fs::metadata(path).await.ok()?;
     Some((metadata.modified().ok()?, metadata.len()))
 }
 
-fn read(path: &std::path::Path) -> Result<Policy, Error> {
+fn compiled_in() -> Result<Policy, Error> {
+    Policy::compiled_in().map_err(Error::CompiledIn)
+}
+
+/// Reads the policy of a file; `None` where there is no file.
+pub(crate) fn read(path: &Path) -> Result<Option<Policy>, Error> {
     let failed = |source| Error::Read {
         path: path.to_owned(),
         source,
     };
-    let file = std::fs::File::open(path).map_err(failed)?;
+    let file = match std::fs::File::open(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(failed)?,
+    };
     let mut text = String::new();
     // One byte more than allowed, so that a longer file is seen to be longer.
     file.take(limits::YAML_BYTES_MAX as u64 + 1)
         .read_to_string(&mut text)
         .map_err(failed)?;
-    Policy::layered(&text).map_err(|source| Error::Form {
-        path: path.to_owned(),
-        source,
-    })
+    Policy::layered(&text)
+        .map(Some)
+        .map_err(|source| Error::Form {
+            path: path.to_owned(),
+            source,
+        })
 }
 
 #[cfg(test)]
@@ -210,25 +249,63 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_bad_revision_changes_nothing() {
-        let file = tempfile::NamedTempFile::new().expect("a file");
-        std::fs::write(file.path(), "{version: 1, defaults: {exec: deny}}").expect("written");
-        let policies = Policies::load(Some(file.path().to_owned())).expect("valid policy");
-        for (text, effect) in [
-            ("version: 1\nlayer: []\n", Effect::Deny),
-            ("{version: 1, defaults: {exec: allow}}", Effect::Allow),
-            ("", Effect::Allow),
+    async fn a_bad_revision_changes_nothing_and_a_file_that_goes_leaves_the_compiled_in_policy() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("policy.yaml");
+        let policies = Policies::load(Some(path.clone())).expect("no file yet");
+        for (text, effect, note) in [
+            (None, Effect::Ask, None),
+            (
+                Some("{version: 1, defaults: {exec: deny}}"),
+                Effect::Deny,
+                None,
+            ),
+            (
+                Some("version: 1\nlayer: []\n"),
+                Effect::Deny,
+                Some("line 2"),
+            ),
+            (
+                Some("{version: 1, defaults: {exec: allow}}"),
+                Effect::Allow,
+                None,
+            ),
+            (
+                Some(""),
+                Effect::Allow,
+                Some("the last good policy stays in force"),
+            ),
+            (
+                None,
+                Effect::Ask,
+                Some("is gone; the compiled-in policy is in force"),
+            ),
+            (
+                Some("{version: 1, defaults: {exec: deny}}"),
+                Effect::Deny,
+                None,
+            ),
         ] {
-            std::fs::write(file.path(), text).expect("written");
-            policies.reload(file.path()).await;
+            let was_there = path.exists();
+            match text {
+                Some(text) => std::fs::write(&path, text).expect("written"),
+                None if was_there => std::fs::remove_file(&path).expect("removed"),
+                None => {}
+            }
+            policies.reload(&path, was_there).await;
             let judgement = policies.judge(&contract(Class::Exec), &Arguments::empty(), None);
             assert_eq!(judgement.effect, effect, "{text:?}");
+            match (policies.note(), note) {
+                (None, None) => {}
+                (Some(said), Some(note)) => {
+                    assert!(
+                        said.contains(note) && said.contains("policy.yaml"),
+                        "{said}"
+                    );
+                }
+                (said, note) => panic!("{text:?}: {said:?} instead of {note:?}"),
+            }
         }
-        let path = file.path().to_owned();
-        drop(file);
-        policies.reload(&path).await;
-        let judgement = policies.judge(&contract(Class::Exec), &Arguments::empty(), None);
-        assert_eq!(judgement.effect, Effect::Allow, "the file is gone");
     }
 
     #[test]
@@ -249,7 +326,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("policy.yaml");
         assert!(matches!(
-            Policies::load(Some(path.clone())),
+            Policies::load(Some(dir.path().to_owned())),
             Err(Error::Read { .. })
         ));
         std::fs::write(&path, "version: 1\nlayer: []\n").expect("written");

@@ -44,6 +44,7 @@ async fn explain(
         judgement: gate
             .policies
             .judge(&contract, &request.arguments, request.workspace.as_deref()),
+        note: gate.policies.note(),
     })
 }
 

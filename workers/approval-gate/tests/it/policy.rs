@@ -95,6 +95,18 @@ async fn what_explains_is_what_enforces() {
     assert_eq!(code, "approval.unknown_function");
 }
 
+async fn note(rig: &Rig) -> Option<String> {
+    let request = ExplainRequest {
+        function: contract().id,
+        arguments: arguments("{}"),
+        workspace: None,
+    };
+    rig.call::<_, ExplainReply>("approval::explain", Some("owner"), &request)
+        .await
+        .expect("explained")
+        .note
+}
+
 fn write(path: &Path, text: &str) {
     // Beside it first, so that a reader never meets half a file.
     let next = path.with_extension("next");
@@ -107,11 +119,26 @@ fn write(path: &Path, text: &str) {
 async fn a_changed_policy_is_in_force_without_a_restart() {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("policy.yaml");
-    write(&path, "{version: 1, layers: [{name: workspace}]}");
     let config = Config {
         policy_file: Some(path.clone()),
     };
     let rig = Rig::start(&config).await;
+    assert!(matches!(
+        judged(&rig, "trn_0", "a.txt").await,
+        Verdict::Hold { .. }
+    ));
+    write(&path, "{version: 1, layers: [{name: workspace}]}");
+    wait::until(
+        LIMIT,
+        "a file that came after the start is in force",
+        || async {
+            explained(&rig, "fs::write", "a.txt")
+                .await
+                .map(|judgement| judgement.effect)
+                == Ok(Effect::Allow)
+        },
+    )
+    .await;
     assert!(matches!(
         judged(&rig, "trn_1", "a.txt").await,
         Verdict::Continue { .. }
@@ -136,6 +163,15 @@ async fn a_changed_policy_is_in_force_without_a_restart() {
         })
         .await;
         write(&path, "version: 1\nlayer: []\n");
+        wait::until(
+            LIMIT,
+            "the explanation names the file that cannot be used",
+            || async {
+                let note = note(&rig).await.unwrap_or_default();
+                note.contains("policy.yaml") && note.contains("line 2")
+            },
+        )
+        .await;
     }
     let Verdict::Hold { .. } = judged(&rig, "trn_1", "a.txt").await else {
         panic!("a change that tightens reaches a running turn");

@@ -169,4 +169,7 @@ pub struct ExplainRequest {
 pub struct ExplainReply {
     /// The judgement.
     pub judgement: Judgement,
+    /// Why the policy in force is not what stands in the policy file now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
 }
