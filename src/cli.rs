@@ -137,8 +137,15 @@ pub fn main() -> Exit {
     };
     let out = Output::new(format, wants("--quiet") || wants("-q"), wants("--no-color"));
     match Cli::try_parse_from(&arguments) {
-        Ok(cli) => guarded(cli),
-        Err(error) => misunderstood(&out, &error),
+        Ok(cli) => {
+            let out = cli.global.output();
+            let exit = guarded(cli, &out);
+            out.finish(exit)
+        }
+        Err(error) => {
+            let exit = misunderstood(&out, &error);
+            out.finish(exit)
+        }
     }
 }
 
@@ -171,12 +178,11 @@ fn misunderstood(out: &Output, error: &clap::Error) -> Exit {
 }
 
 /// Runs the command; a bug in it is told in the wanted form and never as garbage on standard output.
-fn guarded(cli: Cli) -> Exit {
-    let out = cli.global.output();
+fn guarded(cli: Cli, out: &Output) -> Exit {
     std::panic::set_hook(Box::new(|panic| {
         tracing::error!(target: "teamster::panic", "{panic}");
     }));
-    let failure = match catch_unwind(AssertUnwindSafe(|| start(cli, &out))) {
+    let failure = match catch_unwind(AssertUnwindSafe(|| start(cli, out))) {
         Ok(Ok(exit)) => return exit,
         Ok(Err(failure)) => failure,
         Err(panic) => {

@@ -1,10 +1,12 @@
 //! Where data and words go: data to standard output, words to standard error.
 //!
-//! Standard output holds text, or exactly one JSON document, or lines of JSON documents. A closed pipe is quiet.
+//! Standard output holds text, or exactly one JSON document, or lines of JSON documents. A closed pipe is quiet;
+//! any other failure to write is told.
 
 use std::{
     fmt::Write as _,
-    io::{IsTerminal as _, Write as _},
+    io::{ErrorKind, IsTerminal as _, Write as _},
+    sync::{Arc, OnceLock},
 };
 
 use serde::Serialize;
@@ -32,6 +34,8 @@ pub(super) struct Output {
     pub(super) is_quiet: bool,
     /// Whether colours and cursor movement are wanted.
     pub(super) is_plain: bool,
+    /// Why something could not be written to standard output, except that nobody reads.
+    lost: Arc<OnceLock<String>>,
 }
 
 /// Standard output is closed: nobody reads any longer.
@@ -58,6 +62,7 @@ impl Output {
             format,
             is_quiet,
             is_plain,
+            lost: Arc::default(),
         }
     }
 
@@ -86,7 +91,31 @@ impl Output {
         let mut out = std::io::stdout().lock();
         out.write_all(text.as_bytes())
             .and_then(|()| out.flush())
-            .map_err(|_| Closed)
+            .map_err(|error| {
+                if error.kind() != ErrorKind::BrokenPipe {
+                    let _ = self.lost.set(error.to_string());
+                }
+                Closed
+            })
+    }
+
+    /// Says so where something could not be written to standard output. What looked like success then is none; another
+    /// code keeps its meaning.
+    pub(super) fn finish(&self, exit: Exit) -> Exit {
+        let Some(error) = self.lost.get() else {
+            return exit;
+        };
+        let failure = Failure::new(
+            Exit::Failed,
+            "cli.write",
+            format_args!("cannot write to standard output: {error}"),
+        );
+        self.failure(&failure, None);
+        if exit == Exit::Completed {
+            failure.exit
+        } else {
+            exit
+        }
     }
 
     /// Writes a line of text to standard output.
