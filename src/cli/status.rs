@@ -82,7 +82,11 @@ fn doing(turn: &Turn) -> String {
 }
 
 fn line(turn: &Turn, elapsed: Duration) -> String {
-    let mut parts = vec![format!("step {}", turn.step), doing(turn), seconds(elapsed)];
+    let mut parts = vec![
+        format!("step {}", u64::from(turn.step) + 1),
+        doing(turn),
+        seconds(elapsed),
+    ];
     parts.extend(spent(turn));
     parts.join(" · ")
 }
@@ -96,7 +100,7 @@ fn summary(turn: &Turn) -> String {
             .as_ref()
             .map_or("not ended", |reason| reason.status())
             .to_owned(),
-        format!("{} steps", turn.step + 1),
+        counted(u64::from(turn.step) + 1, "step"),
     ];
     parts.extend(took.map(seconds));
     parts.extend(spent(turn));
@@ -148,6 +152,12 @@ pub(super) fn seconds(duration: Duration) -> String {
     }
 }
 
+/// A number of things, in words.
+pub(super) fn counted(number: u64, thing: &str) -> String {
+    let ending = if number == 1 { "" } else { "s" };
+    format!("{} {thing}{ending}", grouped(number))
+}
+
 /// A number with its thousands apart.
 pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
@@ -192,6 +202,18 @@ mod tests {
             [grouped(0), grouped(999), grouped(1000), grouped(1_000_000)],
             ["0", "999", "1,000", "1,000,000"]
         );
+    }
+
+    #[test]
+    fn steps_are_counted_from_one() {
+        let mut turn = Turn::default();
+        for (step, words) in [(0, "1 step"), (1, "2 steps")] {
+            turn.step = step;
+            assert!(summary(&turn).contains(words), "{}", summary(&turn));
+            let line = line(&turn, Duration::ZERO);
+            assert!(line.starts_with(&format!("step {} ", step + 1)), "{line}");
+        }
+        assert!(!summary(&Turn::default()).contains("steps"));
     }
 
     #[test]

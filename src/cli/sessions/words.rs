@@ -18,7 +18,9 @@ pub(in crate::cli) fn event_words(event: &Event) -> String {
         Event::MessageAdded { message, .. } => format!("message: {}", cut(&visible(message))),
         Event::TurnStarted { number, .. } => format!("turn {number} started"),
         Event::TurnEnded { reason, .. } => format!("turn ended: {}", end_words(reason)),
-        Event::GenerationStarted { step, .. } => format!("step {step}: generation started"),
+        Event::GenerationStarted { step, .. } => {
+            format!("step {}: generation started", u64::from(*step) + 1)
+        }
         Event::GenerationFinished {
             message,
             usage,
