@@ -22,7 +22,7 @@ use teamster_mesh::{
 use teamster_protocol::{
     ApprovalId, Commit, Fault, FunctionId, Phase, Principal, SessionId, TurnId,
     contract::Visibility,
-    function::{approval, harness},
+    function::{approval, harness, router},
     id::WorkerName,
 };
 
@@ -212,6 +212,24 @@ impl Client {
         self.mesh.call(request).await.map_err(Error::Fault)
     }
 
+    /// What the router knows of a model; `None` where no router knows it or answers.
+    pub async fn model(&self, model: &str) -> Result<Option<router::Model>, Error> {
+        let id = FunctionId::parse("router::models::get").map_err(Error::Name)?;
+        let request = router::ModelsGetRequest {
+            model: model.to_owned(),
+        };
+        let body = serde_json::to_vec(&request).map_err(|source| Error::Request {
+            function: id.to_string(),
+            source,
+        })?;
+        let mut call = Call::new(id, body);
+        call.timeout = PATIENCE;
+        let reply = self.mesh.call(call).await;
+        Ok(reply
+            .ok()
+            .and_then(|reply| serde_json::from_slice(&reply).ok()))
+    }
+
     /// Calls an operator's function between typed bodies, once.
     pub async fn operate<Request: Serialize, Reply: DeserializeOwned>(
         &self,
@@ -282,6 +300,12 @@ impl Client {
             }
         }
         Ok(false)
+    }
+
+    /// How many accepted messages of a session no turn has taken up yet. A message that is just being taken up may count.
+    pub async fn queued(&self, session: &SessionId) -> Result<u64, Error> {
+        let lanes = self.mesh.lanes();
+        lanes.waiting(session).await.map_err(Error::Mesh)
     }
 
     /// A session's whole log, oldest first, each commit with its stream sequence. Commits whose loss was accepted are left out.

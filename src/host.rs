@@ -94,6 +94,11 @@ impl Host {
     }
 }
 
+/// Whether all names are workers'.
+pub fn check_names(names: &[&str]) -> Result<(), Error> {
+    in_order(names).map(drop)
+}
+
 /// The wanted workers in the order in which they start, each once.
 fn in_order(names: &[&str]) -> Result<Vec<&'static str>, Error> {
     if let Some(unknown) = names.iter().find(|name| !WORKERS.contains(name)) {
@@ -111,7 +116,7 @@ fn build(config: &Config, name: &str) -> Result<Worker, Error> {
         "harness" => crate::harness::worker(&config.harness).map_err(Error::build(name))?,
         "router" => teamster_router::worker(&config.router),
         "approval-gate" => {
-            teamster_approval_gate::worker(&config.approval_gate).map_err(Error::build(name))?
+            teamster_approval_gate::worker(&config.approval_gate).map_err(Error::gate)?
         }
         "sandbox" => teamster_sandbox::worker(config.sandbox.clone()),
         unknown => return Err(Error::UnknownWorker(unknown.to_owned())),

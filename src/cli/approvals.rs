@@ -93,6 +93,13 @@ pub(super) struct History {
 }
 
 pub(super) async fn run(global: &Global, out: &Output, command: Command) -> Result<Exit, Failure> {
+    // A file that cannot be used is a wrong command line, whether or not a mesh runs.
+    let edited = match &command {
+        Command::Approve(Approve {
+            edit: Some(path), ..
+        }) => Some(read_arguments(path)?),
+        _ => None,
+    };
     let client = reach::client(global, out, Absent::Resume).await?;
     match command {
         Command::Ls(options) => list(out, &client, &options).await,
@@ -105,7 +112,7 @@ pub(super) async fn run(global: &Global, out: &Output, command: Command) -> Resu
             }
             Ok(Exit::Completed)
         }
-        Command::Approve(options) => approve(out, &client, options).await,
+        Command::Approve(options) => approve(out, &client, options, edited).await,
         Command::Deny(options) => {
             let reply = client.approval(&options.approval).await?;
             let decision = Decision::Deny {
@@ -177,13 +184,16 @@ async fn history(out: &Output, client: &Client, options: History) -> Result<Exit
     Ok(Exit::Completed)
 }
 
-async fn approve(out: &Output, client: &Client, options: Approve) -> Result<Exit, Failure> {
+async fn approve(
+    out: &Output,
+    client: &Client,
+    options: Approve,
+    edited: Option<Arguments>,
+) -> Result<Exit, Failure> {
     let reply = client.approval(&options.approval).await?;
     refuse_dead(&reply)?;
-    let decision = match &options.edit {
-        Some(path) => Decision::Edit {
-            arguments: read_arguments(path)?,
-        },
+    let decision = match edited {
+        Some(arguments) => Decision::Edit { arguments },
         None => Decision::Approve,
     };
     if let Some(digest) = options.digest {
@@ -244,7 +254,12 @@ async fn decide(out: &Output, reply: &GetReply, mut wanted: Decision) -> Result<
 }
 
 fn read_arguments(path: &std::path::Path) -> Result<Arguments, Failure> {
-    let text = std::fs::read_to_string(path).map_err(|error| Failure::io("read", path, &error))?;
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        Failure::usage(
+            "approval.arguments",
+            format_args!("cannot read {}: {error}", path.display()),
+        )
+    })?;
     let text = text.strip_suffix('\n').unwrap_or(&text).to_owned();
     Arguments::parse(text).map_err(|error| {
         Failure::usage(

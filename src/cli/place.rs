@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use teamster_mesh::Connect;
+
 use super::{exit::Exit, failure::Failure};
 use crate::env;
 
@@ -35,12 +37,32 @@ fn xdg(data_home: Option<PathBuf>, home: Option<PathBuf>) -> Option<PathBuf> {
         .map(|base| base.join("teamster"))
 }
 
+/// A server that somebody else runs. Credentials that are named must be there.
+pub(super) fn foreign(url: &str, creds: Option<&Path>) -> Result<Connect, Failure> {
+    if let Some(path) = creds
+        && let Err(error) = path.metadata()
+    {
+        return Err(Failure::usage(
+            "cli.creds",
+            format_args!("cannot read the credentials {}: {error}", path.display()),
+        )
+        .hint("name a directory that holds <worker>.creds, or one file: `--creds PATH`"));
+    }
+    Ok(Connect {
+        url: url.to_owned(),
+        credentials: creds.map(Path::to_owned),
+    })
+}
+
 /// The workspace: the named directory, else the working directory; canonical.
 pub(super) fn workspace(flag: Option<&Path>) -> Result<PathBuf, Failure> {
     let wanted = flag.unwrap_or_else(|| Path::new("."));
     let path = wanted.canonicalize().map_err(|error| {
-        Failure::io("use the workspace", wanted, &error)
-            .hint("name a directory that exists: `--workspace DIR`")
+        Failure::usage(
+            "cli.workspace",
+            format_args!("cannot use the workspace {}: {error}", wanted.display()),
+        )
+        .hint("name a directory that exists: `--workspace DIR`")
     })?;
     if !path.is_dir() {
         return Err(Failure::usage(

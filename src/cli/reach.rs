@@ -43,20 +43,32 @@ pub(super) async fn client(
     absent: Absent,
 ) -> Result<Client, Failure> {
     if let Some(url) = &global.nats {
-        let connect = Connect {
-            url: url.clone(),
-            credentials: global.creds.clone(),
-        };
+        let connect = place::foreign(url, global.creds.as_deref())?;
         return foreign(&connect, absent).await;
     }
     let data = place::data_dir(global.data.as_deref())?;
-    if host::embedded::is_held(&data) {
-        return running(&data).await;
+    if host::embedded::is_held(&data)
+        && let Some(client) = running(&data).await?
+    {
+        return Ok(client);
     }
     if absent == Absent::Start || host::embedded::was_used(&data) {
         return started(&data, out).await;
     }
     Err(not_running(&data))
+}
+
+/// A client for what only reads the log: the broker is enough, and a mesh is started only where there is no broker.
+pub(super) async fn log(global: &Global, out: &Output) -> Result<Client, Failure> {
+    if global.nats.is_none() {
+        let data = place::data_dir(global.data.as_deref())?;
+        if let Some(connect) = host::embedded::locate(&data)
+            && let Ok(client) = Client::connect(&connect).await
+        {
+            return Ok(client);
+        }
+    }
+    client(global, out, Absent::Resume).await
 }
 
 /// A server that somebody else runs. Nothing is started there; who wants to run turns needs the workers, though.
@@ -95,21 +107,24 @@ fn not_running(data: &Path) -> Failure {
     .hint("`teamster run \"...\"` or `teamster up` starts one; --data names another directory")
 }
 
-/// The mesh of a data directory that is running.
-async fn running(data: &Path) -> Result<Client, Failure> {
+/// The mesh of a data directory that is running; `None` where its process went away before it answered, and with it the lock.
+async fn running(data: &Path) -> Result<Option<Client>, Failure> {
     let began = Instant::now();
     loop {
         let failure = match answering(data).await {
-            Ok(client) => return Ok(client),
+            Ok(client) => return Ok(Some(client)),
             Err(failure) => failure,
         };
+        if !host::embedded::is_held(data) {
+            return Ok(None);
+        }
         // Another process starts it, and may fetch the server first.
         let limit = if failure.code == "mesh.starting" {
             START_MAX
         } else {
             ANSWER_MAX
         };
-        if began.elapsed() >= limit || !host::embedded::is_held(data) {
+        if began.elapsed() >= limit {
             return Err(failure);
         }
         tokio::time::sleep(PAUSE).await;
@@ -239,4 +254,23 @@ fn ended_early(words: &Path) -> Failure {
         },
     );
     failure.hint("`teamster up` in the foreground shows more; `teamster doctor` looks for causes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A mesh whose process is killed while a command waits for it is one that has to be started again.
+    #[tokio::test]
+    async fn a_mesh_that_goes_away_while_it_is_waited_for_is_no_failure() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let lock = host::embedded::prepare(dir.path())
+            .expect("made")
+            .lock()
+            .expect("free");
+        std::fs::create_dir_all(dir.path().join("nats")).expect("made");
+        assert!(host::embedded::is_held(dir.path()));
+        let (found, ()) = tokio::join!(running(dir.path()), async { drop(lock) });
+        assert!(matches!(found, Ok(None)));
+    }
 }

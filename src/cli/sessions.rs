@@ -10,6 +10,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use teamster_protocol::{Commit, Event, SessionId};
 
+pub(super) use ls::damaged;
 pub(super) use words::event_words;
 
 use super::{
@@ -76,7 +77,10 @@ pub(super) struct AcceptLoss {
 }
 
 pub(super) async fn run(global: &Global, out: &Output, command: Command) -> Result<Exit, Failure> {
-    let client = reach::client(global, out, Absent::Resume).await?;
+    let client = match command {
+        Command::AcceptLoss(_) => reach::client(global, out, Absent::Resume).await?,
+        Command::Ls(_) | Command::Show(_) | Command::Tail(_) => reach::log(global, out).await?,
+    };
     match command {
         Command::Ls(options) => ls::run(out, &client, options.limit).await,
         Command::Show(options) => transcript::run(out, &client, &options.session).await,

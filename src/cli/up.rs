@@ -1,6 +1,10 @@
 //! `teamster up`: a server and all workers in this process, until it is told to end.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use clap::Args;
 use serde_json::json;
@@ -19,6 +23,8 @@ use crate::{
     host::{self, Activity, Host, embedded::Embedded},
 };
 
+/// The policy file of a data directory that names none.
+const POLICY_FILE: &str = "policy.yaml";
 /// How long the workers may take to drain before the process ends all the same.
 const DRAIN_MAX: Duration = Duration::from_secs(25);
 /// How often it is checked whether anybody needs this process.
@@ -70,10 +76,7 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
     };
     let connect = match (&embedded, &global.nats) {
         (Some(embedded), _) => embedded.connect(),
-        (None, Some(url)) => Connect {
-            url: url.clone(),
-            credentials: global.creds.clone(),
-        },
+        (None, Some(url)) => place::foreign(url, global.creds.as_deref())?,
         (None, None) => {
             return Err(Failure::new(
                 Exit::Failed,
@@ -89,7 +92,7 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
         host::embedded::ensure(&connect, &topology).await?;
         Host::start(&connect, &config, &host::WORKERS).await
     };
-    let result = match signals.or_end(started).await {
+    let result = match signals.or_end(Box::pin(started)).await {
         Ok(Ok(host)) => {
             tell(out, &data, &connect, &config, &host)?;
             serve(out, &connect, host, &mut signals, options.idle_exit).await
@@ -109,10 +112,11 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
 /// and `policy.yaml` there is used without being named.
 pub(super) fn configuration(data: &Path) -> Result<Config, Failure> {
     let mut config = Config::load(data)?;
-    config.approval_gate.policy_file = match config.approval_gate.policy_file.take() {
-        Some(path) => Some(data.join(path)),
-        None => Some(data.join("policy.yaml")).filter(|path| path.exists()),
-    };
+    config.approval_gate.policy_file = Some(match config.approval_gate.policy_file.take() {
+        Some(path) => named_policy(data.join(path))?,
+        // It need not be there: the gate takes it as soon as it is.
+        None => data.join(POLICY_FILE),
+    });
     if let Some(model) = std::env::var(env::MODEL)
         .ok()
         .filter(|model| !model.is_empty())
@@ -124,6 +128,18 @@ pub(super) fn configuration(data: &Path) -> Result<Config, Failure> {
             .hint("look at the section `router` of config.yaml")
     })?;
     Ok(config)
+}
+
+/// A policy file that is named must be there, or a slip in its name would leave the compiled-in policy in force.
+fn named_policy(path: PathBuf) -> Result<PathBuf, Failure> {
+    if path.exists() {
+        return Ok(path);
+    }
+    Err(Failure::usage(
+        "config.policy_file",
+        format_args!("there is no policy file {}", path.display()),
+    )
+    .hint("correct `approval-gate.policy_file` in config.yaml, or write the file"))
 }
 
 /// The process's log: JSON lines in the data directory.

@@ -3,7 +3,7 @@
 use clap::Args;
 use serde_json::json;
 use teamster_core::display;
-use teamster_mesh::{Connect, topology::Topology};
+use teamster_mesh::topology::Topology;
 
 use super::{
     Global,
@@ -29,13 +29,12 @@ pub(super) struct Options {
 }
 
 pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Result<Exit, Failure> {
+    let names: Vec<&str> = options.names.iter().map(String::as_str).collect();
+    host::check_names(&names)?;
     let mut signals = Signals::new()?;
     let data = place::data_dir(global.data.as_deref())?;
     let connect = match &global.nats {
-        Some(url) => Connect {
-            url: url.clone(),
-            credentials: global.creds.clone(),
-        },
+        Some(url) => place::foreign(url, global.creds.as_deref())?,
         None => host::embedded::locate(&data).ok_or_else(|| {
             Failure::new(
                 Exit::Unavailable,
@@ -47,7 +46,6 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
     };
     host::embedded::prepare(&data)?;
     let config = up::configuration(&data)?;
-    let names: Vec<&str> = options.names.iter().map(String::as_str).collect();
     let _telemetry = up::telemetry(&format!("worker-{}", std::process::id()), &data)?;
     let started = async {
         if !options.no_ensure && global.nats.is_some() {

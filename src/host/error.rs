@@ -18,6 +18,9 @@ pub enum Error {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// The policy file cannot be used.
+    #[error("cannot set up the worker approval-gate")]
+    Policy(#[source] teamster_approval_gate::Error),
     /// A worker cannot be served.
     #[error("cannot run the worker {worker}")]
     Serve {
@@ -47,6 +50,15 @@ impl Error {
         }
     }
 
+    /// A gate that cannot be built: nearly always the policy file, which is a file of its own.
+    pub(super) fn gate(source: teamster_approval_gate::Error) -> Self {
+        use teamster_approval_gate::Error as Gate;
+        match source {
+            source @ (Gate::Read { .. } | Gate::Form { .. }) => Self::Policy(source),
+            source => Self::build("approval-gate")(source),
+        }
+    }
+
     /// Exit code, stable code, and what to do next.
     pub fn verdict(&self) -> (Exit, &'static str, Option<String>) {
         use teamster_mesh::broker;
@@ -56,6 +68,13 @@ impl Error {
                 Exit::Usage,
                 "host.config",
                 Some(format!("look at the section `{worker}` of config.yaml")),
+            ),
+            Self::Policy(source) => (
+                Exit::Usage,
+                "host.policy",
+                source
+                    .file()
+                    .map(|file| format!("correct {}; `teamster doctor` checks it", file.display())),
             ),
             Self::Serve { .. } => (
                 Exit::Unavailable,
@@ -78,6 +97,15 @@ impl Error {
             Self::Broker(broker::Error::NoServer { .. }) => {
                 (Exit::Unavailable, "host.no_server", None)
             }
+            // Without its directory there is no log to look into.
+            Self::Broker(broker::Error::Io { .. } | broker::Error::Path { .. }) => (
+                Exit::Unavailable,
+                "host.broker",
+                Some(
+                    "is the data directory yours to write? `--data DIR` names another one"
+                        .to_owned(),
+                ),
+            ),
             Self::Broker(_) => (
                 Exit::Unavailable,
                 "host.broker",

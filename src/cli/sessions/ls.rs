@@ -97,6 +97,16 @@ impl Listed {
     }
 }
 
+/// How many sessions the log holds, and which of them are damaged.
+pub(in crate::cli) async fn damaged(client: &Client) -> Result<(usize, Vec<SessionId>), Failure> {
+    let sessions = all(client).await?;
+    let damaged = sessions.iter().filter(|listed| listed.is_damaged);
+    Ok((
+        sessions.len(),
+        damaged.map(|listed| listed.id.clone()).collect(),
+    ))
+}
+
 /// All sessions, the last used first.
 async fn all(client: &Client) -> Result<Vec<Listed>, Failure> {
     let mut follow = client.mesh().log().follow(Begin::Start, false).await?;

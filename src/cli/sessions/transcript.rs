@@ -18,7 +18,7 @@ use crate::{
         failure::Failure,
         output::{Format, Output},
         show,
-        status::grouped,
+        status::{counted, grouped},
     },
     client::{Client, session::Session},
 };
@@ -35,6 +35,8 @@ enum Entry {
 }
 
 pub(super) async fn run(out: &Output, client: &Client, id: &SessionId) -> Result<Exit, Failure> {
+    // What waits is counted first: a message that is taken in between shows twice rather than nowhere.
+    let queued = client.queued(id).await?;
     let commits = client.commits(id).await?;
     let mut session = Session::default();
     let mut entries = Vec::new();
@@ -46,7 +48,7 @@ pub(super) async fn run(out: &Output, client: &Client, id: &SessionId) -> Result
         }
     }
     match out.format {
-        Format::Json => out.document(&document(id, &session, &entries))?,
+        Format::Json => out.document(&document(id, &session, queued, &entries))?,
         Format::JsonLines => {
             for (seq, commit) in &commits {
                 for event in &commit.events {
@@ -55,7 +57,7 @@ pub(super) async fn run(out: &Output, client: &Client, id: &SessionId) -> Result
             }
         }
         Format::Text => {
-            out.text(&header(id, &session))?;
+            out.text(&header(id, &session, queued))?;
             for entry in &entries {
                 out.text(&words(entry))?;
             }
@@ -98,7 +100,7 @@ fn entry(session: &Session, event: &Event) -> Option<Entry> {
     }
 }
 
-fn header(id: &SessionId, session: &Session) -> String {
+fn header(id: &SessionId, session: &Session, queued: u64) -> String {
     let cost = match session.cost {
         Some(cost) if session.cost_is_partial => {
             format!("${:.4} and what is unpriced", cost.as_usd())
@@ -117,6 +119,13 @@ fn header(id: &SessionId, session: &Session) -> String {
         session.commits,
         grouped(session.usage.total()),
     );
+    if queued > 0 {
+        let _ = writeln!(
+            text,
+            "queued     {} accepted, not yet taken up",
+            counted(queued, "message")
+        );
+    }
     if let Some(turn) = &session.turn {
         for approval in turn.pending.keys() {
             let _ = writeln!(
@@ -181,7 +190,7 @@ fn words(entry: &Entry) -> String {
     }
 }
 
-fn document(id: &SessionId, session: &Session, entries: &[Entry]) -> Value {
+fn document(id: &SessionId, session: &Session, queued: u64, entries: &[Entry]) -> Value {
     let transcript: Vec<Value> = entries
         .iter()
         .map(|entry| match entry {
@@ -207,6 +216,7 @@ fn document(id: &SessionId, session: &Session, entries: &[Entry]) -> Value {
         "workspace": session.workspace,
         "commits": session.commits,
         "turns": session.turns,
+        "queued": queued,
         "created_at_ms": session.created_at_ms,
         "updated_at_ms": session.updated_at_ms,
         "usage": session.usage,
