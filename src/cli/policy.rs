@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use teamster_core::display;
 use teamster_protocol::{
     Arguments, FunctionId,
     function::approval::{ExplainReply, ExplainRequest},
@@ -62,6 +63,9 @@ pub(super) async fn run(global: &Global, out: &Output, command: Command) -> Resu
             show::word(&reply.judgement.effect)
         ))?;
         out.text(&show::judgement(&reply.judgement))?;
+        if let Some(note) = &reply.note {
+            out.line(&format!("note       {}", display::terminal(note)))?;
+        }
     } else {
         out.document(&show::versioned(&reply))?;
     }

@@ -8,12 +8,16 @@ use teamster_mesh::{
     credential, permission,
     registry::Catalog,
 };
-use teamster_protocol::hook::Point;
+use teamster_protocol::{
+    Arguments, FunctionId,
+    function::approval::{ExplainReply, ExplainRequest},
+    hook::Point,
+};
 use teamster_telemetry::chain;
 
-use super::{Finding, State};
+use super::{Finding, State, disk};
 use crate::{
-    cli::{Global, status::is_scripted, up},
+    cli::{Global, sessions, status::is_scripted, up},
     client::Client,
     config::Config,
     env, host,
@@ -34,10 +38,12 @@ pub(super) async fn all(global: &Global, data: &Path) -> Vec<Finding> {
     ));
     if let Ok(config) = &config {
         findings.extend(model(config));
+        findings.extend(policy_file(config));
     }
     findings.push(open_beneath());
     if global.nats.is_none() {
         findings.push(data_directory(data));
+        findings.push(disk::room(data));
         findings.push(server().await);
         findings.push(credentials(data));
     } else if let Some(creds) = &global.creds {
@@ -70,6 +76,45 @@ fn configuration(data: &Path, problem: Option<String>) -> Finding {
         None if path.exists() => Finding::new("config", State::Ok, path.display()),
         None => Finding::new("config", State::Ok, "compiled-in defaults"),
     }
+}
+
+/// The policy file: whether what stands in it now can be used.
+fn policy_file(config: &Config) -> Option<Finding> {
+    let path = config.approval_gate.policy_file.as_deref()?;
+    Some(match teamster_approval_gate::check(path) {
+        Ok(Some(digest)) => Finding::new(
+            "policy",
+            State::Ok,
+            format_args!("{} (policy {})", path.display(), digest.short()),
+        ),
+        Ok(None) => Finding::new(
+            "policy",
+            State::Ok,
+            format_args!("compiled in; {} would be laid on top", path.display()),
+        ),
+        Err(error) => Finding::new("policy", State::Failed, chain(&error))
+            .hint(format_args!("edit {}", path.display())),
+    })
+}
+
+/// Whether the gate that runs has taken what stands in its policy file.
+async fn policy_in_force(client: &Client) -> Option<Finding> {
+    let request = ExplainRequest {
+        function: FunctionId::parse("approval::list").ok()?,
+        arguments: Arguments::empty(),
+        workspace: None,
+    };
+    // A gate that does not answer is a finding of its own.
+    let reply: ExplainReply = client.operate("approval::explain", &request).await.ok()?;
+    Some(match reply.note {
+        Some(note) => Finding::new("policy-live", State::Failed, note)
+            .hint("correct the policy file: it is read again within seconds"),
+        None => Finding::new(
+            "policy-live",
+            State::Ok,
+            format_args!("policy {} is in force", reply.judgement.policy.short()),
+        ),
+    })
 }
 
 /// The model of turns that name none, and whether its key is there.
@@ -268,6 +313,7 @@ async fn mesh(global: &Global, data: &Path) -> Vec<Finding> {
     )];
     findings.push(durability(&connect, system.as_deref()).await);
     findings.push(log(&client).await);
+    findings.push(damage(&client).await);
     findings.extend(workers(&client).await);
     findings
 }
@@ -326,6 +372,25 @@ async fn log(client: &Client) -> Finding {
     }
 }
 
+/// Whether each session's log is whole. What is damaged runs no turn until somebody decides about it.
+async fn damage(client: &Client) -> Finding {
+    match sessions::damaged(client).await {
+        Err(failure) => Finding::new("sessions", State::Failed, failure),
+        Ok((all, damaged)) => match damaged.first() {
+            None => Finding::new("sessions", State::Ok, format_args!("none of {all} is damaged")),
+            Some(first) => Finding::new(
+                "sessions",
+                State::Failed,
+                format_args!("{} of {all} are damaged, the first is {first}", damaged.len()),
+            )
+            .hint(format_args!(
+                "restore the broker's data from a copy, or go on without what is missing: teamster sessions accept-loss \
+                 {first} --yes"
+            )),
+        },
+    }
+}
+
 async fn workers(client: &Client) -> Vec<Finding> {
     let missing = match client.wait_for_workers(&host::WORKERS, WORKERS_WAIT).await {
         Ok(missing) => missing,
@@ -354,6 +419,7 @@ async fn workers(client: &Client) -> Vec<Finding> {
         .hint("`teamster up` runs all, `teamster worker NAME...` some")
     }];
     findings.push(gate(&catalog));
+    findings.extend(policy_in_force(client).await);
     findings
 }
 
