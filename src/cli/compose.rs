@@ -1,11 +1,15 @@
 //! What `run` and `send` make a message from: text and the options of a turn.
 
-use std::{io::Read as _, path::PathBuf};
+use std::{
+    io::Read as _,
+    path::{Path, PathBuf},
+};
 
 use clap::{Args, ValueEnum};
+use teamster_core::display;
 use teamster_protocol::{
     SessionId,
-    function::harness::SendRequest,
+    function::harness::{SendReply, SendRequest},
     input::{SessionOptions, TurnOptions},
     limits,
     policy::{Exposure, FunctionPolicy},
@@ -13,18 +17,19 @@ use teamster_protocol::{
 };
 
 use super::{failure::Failure, place};
+use crate::client::{Client, Error, session::Session};
 
 /// What a turn runs with.
 #[derive(Debug, Clone, Default, Args)]
 pub(super) struct Turn {
     /// Model, as provider/name. Default: the session's, else the configured one, else the labelled script
-    #[arg(long, value_name = "PROVIDER/NAME")]
+    #[arg(long, value_name = "PROVIDER/NAME", value_parser = model)]
     pub model: Option<String>,
     /// Functions that the model may call, as globs; repeat for more. Default for a new session: `fs::*`
-    #[arg(long, value_name = "GLOB")]
+    #[arg(long, value_name = "GLOB", value_parser = glob)]
     pub allow: Vec<String>,
     /// Functions that it may not call although --allow names them
-    #[arg(long, value_name = "GLOB")]
+    #[arg(long, value_name = "GLOB", value_parser = glob)]
     pub deny: Vec<String>,
     /// How functions are offered to the model
     #[arg(long, value_enum)]
@@ -45,7 +50,7 @@ pub(super) struct Turn {
     #[arg(long, value_name = "SECONDS")]
     pub max_seconds: Option<u64>,
     /// Idempotency key: the same key is never a second message
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", value_parser = key)]
     pub key: Option<String>,
 }
 
@@ -108,6 +113,94 @@ impl Turn {
     }
 }
 
+/// What is said when a key was used before: the text of this command is not a second message.
+pub(super) const REPEATED: &str = "this key was used before in the session: the message was accepted then, and its first \
+                                   answer is shown; the text given now is not sent";
+
+impl Turn {
+    /// Whether the answer to a send tells of an earlier one with the same key.
+    pub(super) fn is_repeated(&self, sent: &SendReply) -> bool {
+        // Without a key of the user's own it is this very message, whose first answer was lost.
+        self.key.is_some() && sent.deduplicated
+    }
+
+    /// What has to be said before a turn is sent whose bound on money cannot hold, because nobody knows the model's price.
+    pub(super) async fn unpriced(
+        &self,
+        client: &Client,
+        session: Option<&SessionId>,
+        data: Option<&Path>,
+    ) -> Result<Option<String>, Failure> {
+        if self.max_cost_usd.is_none() {
+            return Ok(None);
+        }
+        let Some(model) = self.model_of(client, session, data).await? else {
+            return Ok(None);
+        };
+        let known = client.model(&model).await?;
+        let is_unpriced = known.is_some_and(|model| model.price.is_none() && !model.scripted);
+        Ok(is_unpriced.then(|| {
+            format!(
+                "the price of {} is not known, so --max-cost-usd bounds nothing; --max-tokens does",
+                display::terminal(&model)
+            )
+        }))
+    }
+
+    /// The model that the turn will run with, as far as it is known here.
+    async fn model_of(
+        &self,
+        client: &Client,
+        session: Option<&SessionId>,
+        data: Option<&Path>,
+    ) -> Result<Option<String>, Failure> {
+        if self.model.is_some() {
+            return Ok(self.model.clone());
+        }
+        if let Some(id) = session {
+            match client.commits(id).await {
+                Ok(commits) => {
+                    let mut known = Session::default();
+                    for (_, commit) in &commits {
+                        known.apply(id, commit);
+                    }
+                    if let Some(model) = known.turn.and_then(|turn| turn.model) {
+                        return Ok(Some(model));
+                    }
+                }
+                Err(Error::NoSession(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let config = data.map(super::up::configuration).transpose()?;
+        Ok(config.map(|config| config.harness.default_model))
+    }
+}
+
+fn model(text: &str) -> Result<String, String> {
+    match text.split_once('/') {
+        Some((provider, name)) if !provider.is_empty() && !name.is_empty() => Ok(text.to_owned()),
+        _ => Err("write provider/name, for example scripted/guided".to_owned()),
+    }
+}
+
+fn glob(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Err("an empty glob matches nothing; write for example fs::*".to_owned());
+    }
+    match globset::Glob::new(text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(error) => Err(error.kind().to_string()),
+    }
+}
+
+fn key(text: &str) -> Result<String, String> {
+    if (1..=limits::KEY_BYTES_MAX).contains(&text.len()) {
+        return Ok(text.to_owned());
+    }
+    Err(format!("a key has 1 to {} bytes", limits::KEY_BYTES_MAX))
+}
+
 fn dollars(text: &str) -> Result<NanoUsd, String> {
     let value: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     if !(0.0..=1e9).contains(&value) {
@@ -135,9 +228,9 @@ pub(super) fn message(words: &[String]) -> Result<String, Failure> {
     if text.len() > limits::MESSAGE_BYTES_MAX {
         return Err(Failure::usage(
             "cli.message_too_long",
+            // Standard input is not read to its end, so its length is not known.
             format_args!(
-                "the message has {} bytes; at most {} are taken",
-                text.len(),
+                "the message has more than {} bytes, which is all that is taken",
                 limits::MESSAGE_BYTES_MAX
             ),
         )
@@ -200,6 +293,27 @@ mod tests {
     }
 
     #[test]
+    fn what_cannot_be_meant_is_refused_before_anything_is_sent() {
+        for (text, is_model, is_glob, is_key) in [
+            ("", false, false, false),
+            ("nope", false, true, true),
+            ("a/b", true, true, true),
+            ("/b", false, true, true),
+            ("a/", false, true, true),
+            ("[", false, false, true),
+            ("fs::*", false, true, true),
+            ("{a,b", false, false, true),
+        ] {
+            assert_eq!(
+                (model(text).is_ok(), glob(text).is_ok(), key(text).is_ok()),
+                (is_model, is_glob, is_key),
+                "{text:?}"
+            );
+        }
+        assert!(key(&"k".repeat(limits::KEY_BYTES_MAX + 1)).is_err());
+    }
+
+    #[test]
     fn money_is_read_as_billionths() {
         assert_eq!(dollars("0.25"), Ok(NanoUsd(250_000_000)));
         assert_eq!(dollars("1"), Ok(NanoUsd(1_000_000_000)));
@@ -217,9 +331,8 @@ mod tests {
             "cli.no_message"
         );
         let long = "x".repeat(limits::MESSAGE_BYTES_MAX + 1);
-        assert_eq!(
-            message(&[long]).expect_err("too long").code,
-            "cli.message_too_long"
-        );
+        let failure = message(&[long]).expect_err("too long");
+        assert_eq!(failure.code, "cli.message_too_long");
+        assert!(failure.message.contains("more than"), "{}", failure.message);
     }
 }

@@ -44,6 +44,15 @@ pub(super) struct Options {
     turn: compose::Turn,
 }
 
+/// What is known of the message beside its turn.
+#[derive(Debug, Default)]
+struct Told {
+    /// What the user should know although nothing failed.
+    warnings: Vec<String>,
+    /// Whether the message's key was used before, so that an earlier message is followed.
+    is_repeated: bool,
+}
+
 /// What to do when a person must decide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Approvals {
@@ -79,11 +88,22 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
             .is_none(),
         None => true,
     };
+    let unpriced = options
+        .turn
+        .unpriced(&client, options.session.as_ref(), data.as_deref())
+        .await?;
+    if let Some(warning) = &unpriced {
+        out.note(&format!("warning: {warning}"));
+    }
     let request = options
         .turn
         .request(options.session, message, created_with, is_new);
     let sent = client.send(request).await?;
-    follow::Follower::new(out, client, data, &sent, approvals)
+    let told = Told {
+        warnings: unpriced.into_iter().collect(),
+        is_repeated: options.turn.is_repeated(&sent),
+    };
+    follow::Follower::new(out, client, data, &sent, approvals, told)
         .run()
         .await
 }

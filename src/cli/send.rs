@@ -11,6 +11,7 @@ use super::{
     exit::Exit,
     failure::Failure,
     output::Output,
+    place,
     reach::{self, Absent},
     show,
 };
@@ -38,10 +39,24 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
         None => teamster_protocol::input::SessionOptions::default(),
     };
     let client = reach::client(global, out, Absent::Start).await?;
+    let data = match global.nats {
+        Some(_) => None,
+        None => Some(place::data_dir(global.data.as_deref())?),
+    };
+    let unpriced = options
+        .turn
+        .unpriced(&client, Some(&options.session), data.as_deref())
+        .await?;
+    if let Some(warning) = &unpriced {
+        out.note(&format!("warning: {warning}"));
+    }
     let request = options
         .turn
         .request(Some(options.session), message, created_with, false);
     let sent = client.send(request).await?;
+    if options.turn.is_repeated(&sent) {
+        out.note(compose::REPEATED);
+    }
     if out.is_text() {
         out.line(sent.message_id.as_str())?;
         out.note(&format!(
@@ -50,7 +65,12 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
             display::terminal(sent.session_id.as_str())
         ));
     } else {
-        out.document(&show::versioned(&sent))?;
+        let mut document = show::versioned(&sent);
+        if let Some(object) = document.as_object_mut() {
+            let warnings: Vec<String> = unpriced.into_iter().collect();
+            object.insert("warnings".to_owned(), warnings.into());
+        }
+        out.document(&document)?;
     }
     Ok(Exit::Completed)
 }

@@ -5,6 +5,7 @@ mod text;
 
 use std::{path::PathBuf, time::Duration};
 
+use serde_json::Value;
 use teamster_core::display;
 use teamster_protocol::{
     Commit, Event, Lane, MessageId, SessionId,
@@ -20,12 +21,13 @@ use tokio::{
 };
 
 use super::{
-    Approvals,
+    Approvals, Told,
     result::{Outcome, document, verdict},
 };
 use crate::{
     cli::{
         ask::Lines,
+        compose,
         exit::Exit,
         failure::Failure,
         output::{Closed, Format, Output},
@@ -34,7 +36,7 @@ use crate::{
     },
     client::{
         Client, Item, Watch,
-        session::{Happening, Session},
+        session::{Happening, Session, Turn},
         stream::Stream,
     },
     env,
@@ -79,6 +81,7 @@ pub(super) struct Follower<'a> {
     data: Option<PathBuf>,
     /// When the mesh was last found dead and started again.
     looked_at: Instant,
+    told: Told,
 }
 
 /// What woke the loop up.
@@ -98,6 +101,7 @@ impl<'a> Follower<'a> {
         data: Option<PathBuf>,
         sent: &SendReply,
         approvals: Approvals,
+        told: Told,
     ) -> Self {
         let mut status = Status::new(out);
         if out.is_text() {
@@ -110,6 +114,9 @@ impl<'a> Follower<'a> {
                 "session {}{word}",
                 display::terminal(sent.session_id.as_str())
             ));
+        }
+        if told.is_repeated {
+            status.note(compose::REPEATED);
         }
         Self {
             watch: client.watch(&sent.session_id, 0),
@@ -132,7 +139,18 @@ impl<'a> Follower<'a> {
             shown_at: Instant::now(),
             data,
             looked_at: Instant::now(),
+            told,
         }
+    }
+
+    /// The one document of `--json`, with what is known of the message.
+    fn report(&self, turn: Option<&Turn>) -> Value {
+        let mut report = document(&self.id, turn);
+        if let Some(object) = report.as_object_mut() {
+            object.insert("deduplicated".to_owned(), self.told.is_repeated.into());
+            object.insert("warnings".to_owned(), self.told.warnings.clone().into());
+        }
+        report
     }
 
     /// Follows to the end and tells the result.
@@ -150,7 +168,7 @@ impl<'a> Follower<'a> {
         let outcome = match followed {
             Ok(outcome) => outcome,
             Err(failure) => {
-                self.out.failure(&failure, Some(document(&self.id, turn)));
+                self.out.failure(&failure, Some(self.report(turn)));
                 return Ok(failure.exit);
             }
         };
@@ -170,9 +188,9 @@ impl<'a> Follower<'a> {
                     failure.hint.unwrap_or_default()
                 ));
             }
-            Some(failure) => self.out.failure(&failure, Some(document(&self.id, turn))),
+            Some(failure) => self.out.failure(&failure, Some(self.report(turn))),
             None if self.out.format == Format::Json => {
-                let _ = self.out.document(&document(&self.id, turn));
+                let _ = self.out.document(&self.report(turn));
             }
             None => {}
         }
