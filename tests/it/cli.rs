@@ -2,18 +2,15 @@
 
 mod apart;
 mod help;
+mod live;
 pub mod place;
+mod trouble;
 
-use std::{
-    path::Path,
-    process::{Output, Stdio},
-    time::Duration,
-};
+use std::{path::Path, process::Output, time::Duration};
 
 use teamster_testkit::{Process, wait};
-use tokio::process::Command;
 
-use place::{LIMIT, Place, code, document, lines};
+use place::{LIMIT, Place, code, document, lines, written_to};
 
 fn check_failure(arguments: &[&str], output: &Output, want: (i32, &str)) {
     let document = document(output);
@@ -64,11 +61,32 @@ async fn cli_1_stdout_parses_whatever_is_missing() {
         (vec!["run", " "], (2, "cli.no_message")),
         (
             vec!["run", "hi", "--workspace", "/nowhere/at/all"],
-            (1, "cli.io"),
+            (2, "cli.workspace"),
         ),
         (
             vec!["run", "hi", "--approvals", "ask"],
             (2, "cli.no_terminal"),
+        ),
+        (vec!["run", "hi", "--allow", "["], (2, "cli.usage")),
+        (vec!["send", "s", "hi", "--deny", ""], (2, "cli.usage")),
+        (vec!["run", "hi", "--model", "nope"], (2, "cli.usage")),
+        (vec!["run", "hi", "--key", ""], (2, "cli.usage")),
+        (
+            vec!["approvals", "approve", "apr_1", "--edit", "/nowhere/at/all"],
+            (2, "approval.arguments"),
+        ),
+        (vec!["worker", "gateway"], (2, "host.unknown_worker")),
+        (
+            [
+                &["worker", "router", "--creds", "/nowhere/at/all"],
+                &dead[..],
+            ]
+            .concat(),
+            (2, "cli.creds"),
+        ),
+        (
+            [&["sessions", "ls", "--creds", "/nowhere/at/all"], &dead[..]].concat(),
+            (2, "cli.creds"),
         ),
         (vec!["run", "hi", "--max-cost-usd", "-1"], (2, "cli.usage")),
         (
@@ -149,6 +167,10 @@ async fn a_running_mesh_answers_every_verb() {
     unknown_ids_are_told(&place).await;
     let (session, approval) = appr_6_a_run_without_a_terminal_ends_with_the_approval(&place).await;
     reading_commands_parse(&place, &session, &approval).await;
+    live::a_message_behind_an_approval_shows_as_queued(&place).await;
+    live::a_bound_on_money_without_a_price_is_told(&place).await;
+    live::a_policy_that_comes_later_is_in_force_and_a_bad_one_is_told(&place).await;
+    live::a_full_device_fails_a_run(&place).await;
     appr_4_another_digest_approves_nothing(&place, &approval).await;
     a_closed_pipe_is_quiet(&place, &session).await;
     a_waiting_run_ends_when_somebody_decides_elsewhere(&place).await;
@@ -188,6 +210,7 @@ async fn unknown_ids_are_told(place: &Place) {
             vec!["approvals", "approve", "apr_nope", "--yes"],
             "approval.not_found",
         ),
+        (vec!["stop", "nope"], "session.not_found"),
         (vec!["functions", "info", "fs::nope"], "function.unknown"),
         (vec!["functions", "call", "fs::nope"], "function.unknown"),
     ] {
@@ -224,6 +247,20 @@ async fn appr_6_a_run_without_a_terminal_ends_with_the_approval(place: &Place) -
         .await;
     assert_eq!((code(&first), code(&again)), (3, 3));
     assert_eq!(first.stdout, again.stdout);
+    let arguments = [
+        "run",
+        "something else",
+        "--session",
+        "keyed",
+        "--key",
+        "k",
+        "--json",
+    ];
+    let other = place.run(&arguments).await;
+    assert_eq!(self::document(&other)["deduplicated"], true);
+    let words = String::from_utf8_lossy(&other.stderr).into_owned();
+    assert!(words.contains("was accepted then"), "{words}");
+    assert_eq!(document["deduplicated"], false);
     (session, approval)
 }
 
@@ -319,19 +356,9 @@ async fn appr_4_another_digest_approves_nothing(place: &Place, approval: &str) {
 
 /// CLI-1: a reader that goes away is no failure and no noise.
 async fn a_closed_pipe_is_quiet(place: &Place, session: &str) {
-    let mut command = place.command(&["sessions", "show", session, "--jsonl"]);
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
-    command.stdout(writer).stderr(Stdio::piped());
-    let mut command = Command::from(command);
-    command.kill_on_drop(true);
-    let output = wait::within(
-        LIMIT,
-        "a command whose reader is gone ends",
-        command.spawn().expect("it starts").wait_with_output(),
-    )
-    .await
-    .expect("it ends");
+    let output = written_to(place, &["sessions", "show", session, "--jsonl"], writer).await;
     assert_eq!(
         (
             code(&output),

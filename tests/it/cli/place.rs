@@ -94,3 +94,29 @@ pub fn lines(output: &Output) -> Vec<Value> {
 pub fn code(output: &Output) -> i32 {
     output.status.code().expect("an exit code")
 }
+
+/// What `doctor --json` says about one thing.
+pub fn finding(doctor: &Value, check: &str) -> Value {
+    let findings = doctor["findings"].as_array().expect("findings");
+    findings
+        .iter()
+        .find(|finding| finding["check"] == check)
+        .unwrap_or_else(|| panic!("no {check}: {doctor}"))
+        .clone()
+}
+
+/// Runs a command whose standard output goes somewhere else.
+pub async fn written_to(place: &Place, arguments: &[&str], out: impl Into<Stdio>) -> Output {
+    let mut command = place.command(arguments);
+    command.stdout(out).stderr(Stdio::piped());
+    let mut command = Command::from(command);
+    command.kill_on_drop(true);
+    let child = command.spawn().expect("it starts");
+    wait::within(
+        LIMIT,
+        "a command ends whoever reads",
+        child.wait_with_output(),
+    )
+    .await
+    .expect("it ends")
+}

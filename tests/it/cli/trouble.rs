@@ -1,0 +1,127 @@
+//! What is in the user's way before and after a mesh runs: wrong files, full devices, killed processes.
+
+use teamster_testkit::wait;
+
+use super::{
+    check_failure, holder,
+    place::{LIMIT, Place, code, document, finding, written_to},
+};
+
+/// CLI-1: a policy file is a file of its own, so that is what the start and `doctor` name.
+#[tokio::test]
+async fn cli_1_a_wrong_policy_names_its_file_line_and_key() {
+    let place = Place::new();
+    std::fs::create_dir(place.data()).expect("a directory");
+    let path = place.data().join("policy.yaml");
+    std::fs::write(&path, "version: 1\nlayer: []\n").expect("a file");
+    let arguments = ["up", "--json"];
+    let output = place.run(&arguments).await;
+    check_failure(&arguments, &output, (2, "host.policy"));
+    let error = document(&output)["error"].clone();
+    let hint = error["hint"].as_str().expect("a hint");
+    assert!(
+        hint.contains("policy.yaml") && !hint.contains("config.yaml"),
+        "{hint}"
+    );
+
+    let doctor = place.run(&["doctor", "--json"]).await;
+    assert_eq!(code(&doctor), 1);
+    let finding = finding(&document(&doctor), "policy");
+    for said in [error["message"].as_str(), finding["detail"].as_str()] {
+        let said = said.expect("a message");
+        for part in ["policy.yaml", "line 2", "did you mean `layers`"] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+    }
+    assert_eq!(finding["state"], "failed");
+
+    std::fs::write(
+        place.data().join("config.yaml"),
+        "approval-gate: {policy_file: mine.yaml}\n",
+    )
+    .expect("a file");
+    let output = place.run(&arguments).await;
+    check_failure(&arguments, &output, (2, "config.policy_file"));
+    assert!(
+        document(&output)["error"]["message"]
+            .to_string()
+            .contains("mine.yaml")
+    );
+}
+
+/// CLI-1: what cannot be written is no success, in whatever form.
+#[tokio::test]
+async fn cli_1_a_full_device_is_a_failure() {
+    let place = Place::new();
+    for arguments in [
+        &["--help"][..],
+        &["--version", "--json"],
+        &["doctor"],
+        &["doctor", "--json"],
+        &["doctor", "--jsonl"],
+    ] {
+        let full = std::fs::File::options()
+            .write(true)
+            .open("/dev/full")
+            .expect("a device");
+        let output = written_to(&place, arguments, full).await;
+        let words = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(code(&output), 1, "{arguments:?}: {words}");
+        assert!(
+            words.contains("cannot write to standard output"),
+            "{arguments:?}: {words}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_data_directory_that_cannot_be_used_is_named_without_its_log() {
+    let place = Place::new();
+    std::fs::write(place.data(), "a file").expect("a file");
+    for arguments in [["up", "--json"].as_slice(), &["run", "hi", "--json"]] {
+        let output = place.run(arguments).await;
+        check_failure(arguments, &output, (69, "host.broker"));
+        let error = document(&output)["error"].clone();
+        assert!(error["message"].to_string().contains("data"), "{error}");
+        assert!(!error["hint"].to_string().contains("log"), "{error}");
+    }
+}
+
+/// What a user does after a kill: reads the log, which needs nobody but the broker, and runs the next message at once.
+#[tokio::test]
+async fn after_a_kill_the_log_is_read_without_a_harness_and_the_next_run_starts_one() {
+    let place = Place::new();
+    let mut up = place.up().await;
+    let held = place
+        .run(&["run", "hello", "--session", "held", "--json"])
+        .await;
+    assert_eq!(code(&held), 3);
+    up.kill();
+    up.ended(LIMIT).await;
+    for arguments in [
+        ["sessions", "ls", "--json"].as_slice(),
+        &["sessions", "show", "held", "--json"],
+        &["sessions", "tail", "held", "--json"],
+    ] {
+        let output = place.run(arguments).await;
+        assert!(
+            [0, 3].contains(&code(&output)),
+            "{arguments:?}: {}",
+            document(&output)
+        );
+        assert!(
+            teamster::host::embedded::holder(&place.data()).is_none(),
+            "{arguments:?} started a mesh"
+        );
+    }
+    let next = place
+        .run(&["run", "hello", "--approvals", "deny", "--json"])
+        .await;
+    assert_eq!(code(&next), 4, "{}", document(&next));
+    let pid = holder(&place.data());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("it runs");
+    wait::until(LIMIT, "the mesh in the background ends", || async {
+        nix::sys::signal::kill(pid, None).is_err()
+    })
+    .await;
+}
