@@ -122,7 +122,7 @@ async fn sec_56_a_log_written_anew_stops_the_session() {
         let _siblings = world.worker(&SIBLINGS).await;
         let (id, stored) = session_at_rest(&world).await;
         administer(&world, &id, "PURGE", json!({"filter": subject::log(&id)})).await;
-        let mut previous = Digest::ZERO;
+        let (mut previous, mut last) = (Digest::ZERO, 0);
         for (index, stored) in stored.iter().enumerate() {
             let mut commit = Commit::decode(&stored.body).expect("a commit");
             if index == 1 {
@@ -133,10 +133,8 @@ async fn sec_56_a_log_written_anew_stops_the_session() {
             }
             let body = commit.encode().expect("encodes");
             previous = Digest::of(&body);
-            let mesh = world.owner.client.mesh();
-            mesh.request(subject::log(&id), body.into(), LIMIT)
-                .await
-                .expect("stored");
+            let log = world.owner.client.mesh().log();
+            last = log.commit(&id, body.into(), last).await.expect("stored");
         }
         assert_eq!(world.owner.count(&id).await, stored.len());
         is_stopped(&world, &id).await;

@@ -51,6 +51,14 @@ async fn append(scene: &Scene, session: &SessionId, bytes: Vec<u8>) {
         .expect("stored");
 }
 
+/// Stores what the server answers to a registration behind a session's last commit.
+async fn noise(scene: &Scene, session: &SessionId) {
+    let subject = teamster_protocol::subject::log(session);
+    let answer = r#"{"stream":"KV_registry","seq":7}"#;
+    let stored = scene.operator.request(subject, answer.into(), LIMIT).await;
+    stored.expect("stored");
+}
+
 async fn accept(scene: &Scene, session: &SessionId) -> Result<AcceptLossReply, Fault> {
     let request = json!({"session_id": session, "confirm": true});
     scene.operate("harness::accept_loss", &request).await
@@ -154,6 +162,31 @@ async fn sec_56_a_broken_chain_stops_its_session_until_the_loss_is_accepted() {
     restart(&mut scene).await;
     check_alive(&scene, &id).await;
     assert_eq!(scene.count("t::destroy"), 0);
+}
+
+/// SEC-56: what any worker can have the server store under a log, before, in and after a turn, stops nothing and loses nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn sec_56_answers_of_the_server_in_a_log_do_not_stop_its_session() {
+    let mut scene = Scene::start(Parts::new(answers)).await;
+    let id = session("s");
+    noise(&scene, &id).await;
+    scene.send(&id, "destroy").await;
+    let pending = scene.pending().await;
+    noise(&scene, &id).await;
+    noise(&scene, &id).await;
+    let decision = teamster_protocol::input::Decision::Approve;
+    scene.resolve(&pending, decision).await.expect("decided");
+    assert_eq!(scene.ended(&id, 1).await, [EndReason::Completed]);
+    scene.idle(&id).await;
+    noise(&scene, &id).await;
+    check_alive(&scene, &id).await;
+    noise(&scene, &id).await;
+    restart(&mut scene).await;
+    check_alive(&scene, &id).await;
+    assert_eq!(scene.count("t::destroy"), 1);
+    let commits = scene.commits(&id).await;
+    let mut numbers = commits.iter().map(|commit| commit.n);
+    assert!((1..).zip(&mut numbers).all(|(want, n)| want == n));
 }
 
 /// SEC-55: a log that is shorter than its head stops its session; the numbers that were lost are not used again.

@@ -169,6 +169,7 @@ impl Mesh {
                     worker,
                     incarnation,
                     mux,
+                    reported: Arc::default(),
                 },
                 registry: OnceCell::new(),
                 is_keeping: AtomicBool::new(false),

@@ -3,18 +3,27 @@
 mod batch;
 mod commit;
 mod follow;
+mod noise;
+
+use std::time::Duration;
 
 use bytes::Bytes;
 use teamster_protocol::{SessionId, subject};
+use tokio::time::timeout;
 
 use crate::{
     Error,
     connection::Mesh,
+    permission,
     topology::log_stream,
-    wire::{Get, StoredMessage},
+    wire::{Failure, Get, StoredMessage},
 };
 
 pub use follow::Follow;
+pub(crate) use noise::Reported;
+
+/// How long the last commit is looked for behind messages that are none.
+const TAIL_PATIENCE: Duration = Duration::from_secs(20);
 
 /// A stored commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,20 +87,32 @@ impl Log {
         commit::commit(self.mesh.wire(), session, body, expected).await
     }
 
-    /// The session's last commit, read at the stream's leader.
+    /// The session's last commit, read at the stream's leader. Messages behind it that are no commits are passed by, and taken
+    /// out by a worker that may do so.
     pub async fn tail(&self, session: &SessionId) -> Result<Option<Stored>, Error> {
-        let subject = subject::log(session);
+        let tail = timeout(TAIL_PATIENCE, self.tail_behind_noise(session)).await;
+        tail.unwrap_or_else(|_| Err(Failure::Unknown("the log is full of noise".to_owned())))
+            .map_err(|failure| failure.during(format!("reading the last commit of {session}")))
+    }
+
+    async fn tail_behind_noise(&self, session: &SessionId) -> Result<Option<Stored>, Failure> {
+        let (wire, stream, subject) =
+            (self.mesh.wire(), log_stream(session), subject::log(session));
+        if may_take_out(wire.worker.as_str(), &stream) {
+            let last = noise::clean(wire, session, &stream, &subject).await?;
+            return Ok(last.map(Stored::from_message));
+        }
         let get = Get {
             last_by_subj: Some(&subject),
             ..Get::default()
         };
-        let found = self
-            .mesh
-            .wire()
-            .get(&log_stream(session), &get)
-            .await
-            .map_err(|failure| failure.during(format!("reading the last commit of {session}")))?;
-        Ok(found.map(Stored::from_message))
+        match wire.get(&stream, &get).await? {
+            Some(last) if !noise::is_commit(Some(&last.headers), session) => {
+                noise::report(wire, session, &stream, last.seq);
+                batch::last_before(wire, session, last.seq).await
+            }
+            last => Ok(last.map(Stored::from_message)),
+        }
     }
 
     /// The session's commits after sequence `after`, oldest first, up to and including sequence `upto`. Complete, or an
@@ -115,6 +136,12 @@ impl Log {
     pub async fn follow_session(&self, session: &SessionId, after: u64) -> Result<Follow, Error> {
         Follow::session(&self.mesh, session, after).await
     }
+}
+
+/// Whether a worker's rights allow it to take messages out of a log stream.
+fn may_take_out(worker: &str, stream: &str) -> bool {
+    permission::of(worker)
+        .is_some_and(|rights| rights.may_publish(&format!("$JS.API.STREAM.MSG.DELETE.{stream}")))
 }
 
 impl Stored {

@@ -4,7 +4,12 @@
 //! right away: the server publishes answers to `JetStream` requests to whatever reply subject the request names, without
 //! asking whether the requester may publish there. So a worker that chooses what a stream holds (the router's generations,
 //! every worker's registration) gets no right by which the server would send that content on verbatim (`DIRECT.GET`,
-//! `CONSUMER.*`); it reads through `STREAM.MSG.GET`, whose answer is a wrapped form that no reader takes for an input.
+//! `CONSUMER.*`); it reads through `STREAM.MSG.GET`, whose answer is a wrapped form that no reader takes for an input. Such
+//! answers are stored all the same where a stream listens: readers of logs and snapshots pass by what is not marked as theirs,
+//! and the harness takes it out of a log, whose fence counts it.
+//!
+//! Who may answer requests may publish to whatever reply subject a message names that it receives. So nobody who may answer can
+//! send a message to itself: what it may publish to and what it may subscribe to have no subject in common.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -32,45 +37,65 @@ struct Role {
     name: &'static str,
     /// The function namespaces that it alone serves.
     namespaces: &'static [&'static str],
-    /// For how long it may answer a request.
-    answers_within: Duration,
+    /// Whom it may answer.
+    answers: Answers,
     /// What it may do besides serving and registering.
     grant: fn(&mut Permissions),
 }
 
+/// Whom a serving user may answer.
+#[derive(Clone, Copy)]
+enum Answers {
+    /// Whoever asked it, for so long: the server opens each request's reply subject to it, whatever it is. Nothing for a user
+    /// that could ask itself.
+    Asked(Duration),
+    /// All inboxes. For the harness, which asks replicas of itself and so itself: with the right to answer who asked it could
+    /// open any subject, `op.owner.approval.resolve` and decisions among them. What this costs: it may write into inboxes of
+    /// requests that were made to others, if it guesses their tokens, which are random and which it never sees. That is less
+    /// than what it closes, and little for the one that writes the log in any case.
+    Inboxes,
+}
+
 /// Every user of the mesh's account. A new worker is one line more.
 const ROLES: [Role; 6] = [
-    worker("harness", &["harness", "engine"], SHORT, harness),
-    worker("router", &["router"], limits::GENERATION_MAX, router),
+    worker("harness", &["harness", "engine"], Answers::Inboxes, harness),
+    worker(
+        "router",
+        &["router"],
+        Answers::Asked(limits::GENERATION_MAX),
+        router,
+    ),
     worker(
         "approval-gate",
         &["approval", "approval-gate"],
-        SHORT,
+        Answers::Asked(SHORT),
         approval_gate,
     ),
     worker(
         "sandbox",
         &["sandbox", "fs"],
-        limits::CALL_TIMEOUT_MAX,
+        Answers::Asked(limits::CALL_TIMEOUT_MAX),
         nothing,
     ),
-    worker(OPERATOR, &[], Duration::ZERO, operator),
-    worker(TOPOLOGY, &[], Duration::ZERO, topology),
+    worker(OPERATOR, &[], NONE, operator),
+    worker(TOPOLOGY, &[], NONE, topology),
 ];
 
 /// How long workers take whose functions only look and write down.
 const SHORT: Duration = Duration::from_mins(5);
+/// For users that serve nothing.
+const NONE: Answers = Answers::Asked(Duration::ZERO);
 
 const fn worker(
     name: &'static str,
     namespaces: &'static [&'static str],
-    answers_within: Duration,
+    answers: Answers,
     grant: fn(&mut Permissions),
 ) -> Role {
     Role {
         name,
         namespaces,
-        answers_within,
+        answers,
         grant,
     }
 }
@@ -146,16 +171,21 @@ fn harness(rights: &mut Permissions) {
         ]);
     }
     rights.read_logs();
+    // Messages in a log that are no commits, which the fence counts; whole logs cannot be purged.
+    for k in 0..limits::LOG_STREAMS {
+        rights.publish([format!("$JS.API.STREAM.MSG.DELETE.LOG_{k}")]);
+    }
     rights.read("SNAP");
     rights.look("GENERATIONS");
     rights.remove("GENERATIONS");
     rights.read(REGISTRY);
 }
 
-/// Keeps completions and publishes deltas. It writes what GENERATIONS holds, so it reads it in the wrapped form only.
+/// Keeps completions and publishes deltas. The subjects of completions have one token less than those on which it is asked, so
+/// that it cannot ask itself. It writes what GENERATIONS holds, so it reads it in the wrapped form only.
 fn router(rights: &mut Permissions) {
-    rights.publish(["gen.>", "live.*"]);
-    rights.subscribe(["gen.run.>"]);
+    rights.publish(["gen.*.*.*", "live.*"]);
+    rights.subscribe(["gen.run.*.*.*"]);
     rights.look("GENERATIONS");
 }
 
@@ -241,10 +271,14 @@ impl Permissions {
             format!("$KV.registry.hooks.{name}"),
             format!("$JS.API.STREAM.INFO.{REGISTRY}"),
         ]);
+        let Answers::Asked(within) = role.answers else {
+            self.publish([format!("{INBOX}.>")]);
+            return;
+        };
         // A sign of life each second, and room for the answer and for repetitions of it.
         // The server remembers each request for that long (about 150 bytes), which is why it is no longer than needed.
-        let lives = role.answers_within.as_secs() / limits::CALL_PROGRESS_EVERY.as_secs().max(1);
-        self.answers = Some((lives + 64, role.answers_within + Duration::from_mins(1)));
+        let lives = within.as_secs() / limits::CALL_PROGRESS_EVERY.as_secs().max(1);
+        self.answers = Some((lives + 64, within + Duration::from_mins(1)));
     }
 
     /// Storing control inputs of these kinds.

@@ -51,7 +51,8 @@ impl Snaps {
         Self { mesh }
     }
 
-    /// The session's snapshot.
+    /// The session's snapshot. A message without a mark is none: the server stores its answers wherever a request's reply
+    /// subject points.
     pub async fn get(&self, session: &SessionId) -> Result<Option<Snapshot>, Error> {
         let subject = subject::snap(session);
         let get = Get {
@@ -67,6 +68,10 @@ impl Snaps {
         let Some(message) = found else {
             return Ok(None);
         };
+        if message.headers.get(N).is_none() {
+            tracing::error!(%session, seq = message.seq, code = "session.log_noise", "a message that is no snapshot has taken its place");
+            return Ok(None);
+        }
         let mark = read_mark(&message.headers).map_err(|error| Error::Malformed {
             what: format!("the snapshot of {session}"),
             source: Box::new(error),

@@ -18,7 +18,7 @@ use teamster_protocol::{
 };
 use tokio::{sync::watch, time::Instant};
 
-use crate::{Error, mux::Mux};
+use crate::{Error, log::Reported, mux::Mux};
 
 /// Error numbers of the broker that decisions look at.
 pub(crate) mod code {
@@ -28,6 +28,10 @@ pub(crate) mod code {
     pub(crate) const CONSUMER_NOT_FOUND: u64 = 10014;
     /// No message fits a request.
     pub(crate) const NO_MESSAGE: u64 = 10037;
+    /// Whether a message that was to be removed is not there, or was removed at the same time.
+    pub(crate) fn is_gone(number: u64) -> bool {
+        matches!(number, NO_MESSAGE | 10043 | 10057)
+    }
     /// Another message than the expected one is the last of a subject.
     pub(crate) const WRONG_LAST_SEQUENCE: u64 = 10071;
     /// A write to the subject is in flight; nothing was stored, nothing is known about a fence.
@@ -167,6 +171,8 @@ pub(crate) struct Wire {
     pub(crate) worker: WorkerName,
     pub(crate) incarnation: Incarnation,
     pub(crate) mux: Arc<Mux>,
+    /// What of the logs was reported as no commit.
+    pub(crate) reported: Arc<Reported>,
 }
 
 impl Wire {
@@ -282,6 +288,14 @@ impl Wire {
             body.into(),
         )
         .await
+    }
+
+    /// Removes a message without overwriting its bytes, and waits until it is gone.
+    pub(crate) async fn take_out(&self, stream: &str, seq: u64) -> Result<(), Failure> {
+        let body = serde_json::json!({"seq": seq, "no_erase": true});
+        self.api::<serde::de::IgnoredAny>(&format!("STREAM.MSG.DELETE.{stream}"), &body)
+            .await?;
+        Ok(())
     }
 
     /// Removes all messages of a subject.

@@ -6,6 +6,8 @@ pub const TRACEPARENT: &str = "traceparent";
 pub const NOT_AFTER_MS: &str = "Teamster-Not-After";
 /// Milliseconds that the caller will wait for the answer.
 pub const TIMEOUT_MS: &str = "Teamster-Timeout";
+/// On a stored commit: its session, as its subject token. What a log holds without it is no commit.
+pub const COMMIT: &str = "Teamster-Commit";
 /// The call's id; also its idempotency key.
 pub const CALL: &str = "Teamster-Call";
 /// The session in whose name the call is made, as its subject token.

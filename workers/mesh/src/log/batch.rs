@@ -1,16 +1,17 @@
 //! Reading a part of one session's log: batches of direct gets, checked for completeness.
 //!
 //! A replica that answers a direct get may lag. The reader knows where the part ends, so it sees that and asks again, in the
-//! end the leader, message by message.
+//! end the leader, message by message. What is no commit is passed by.
 
 use std::time::Duration;
 
+use async_nats::HeaderMap;
 use bytes::Bytes;
 use serde::Serialize;
 use teamster_protocol::{SessionId, limits, subject};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::Stored;
+use super::{Stored, noise};
 use crate::{
     Error,
     topology::log_stream,
@@ -32,6 +33,18 @@ struct Batch<'a> {
     next_by_subj: &'a str,
 }
 
+/// A part of a log while it is read.
+struct Part<'a> {
+    wire: &'a Wire,
+    session: &'a SessionId,
+    stream: String,
+    subject: String,
+    upto: u64,
+    /// The last message that was read, a commit or not.
+    last: u64,
+    commits: Vec<Stored>,
+}
+
 /// The commits with `after < seq <= upto`, oldest first.
 pub(super) async fn read(
     wire: &Wire,
@@ -39,129 +52,156 @@ pub(super) async fn read(
     after: u64,
     upto: u64,
 ) -> Result<Vec<Stored>, Error> {
-    let action = || format!("reading the log of {session}");
-    let (stream, subject) = (log_stream(session), subject::log(session));
-    let mut all: Vec<Stored> = Vec::new();
+    let mut part = Part::new(wire, session, after, upto);
     let mut tries = 0;
     loop {
-        let last = all.last().map_or(after, |stored| stored.seq);
-        if last >= upto {
-            return Ok(all);
+        let known = part.last;
+        if known >= upto {
+            return Ok(part.commits);
         }
-        let known = all.len();
         let batch = if tries < TRIES {
-            batch(wire, &stream, &subject, last, upto, &mut all).await
+            part.batch().await
         } else {
-            one_at_leader(wire, &stream, &subject, last, upto, &mut all).await
+            part.one_at_leader().await
         };
-        if all.len() > known {
+        if part.last > known {
             tries = 0;
             continue;
         }
         tries += 1;
         if tries > 2 * TRIES {
             let failure = batch.err().unwrap_or_else(|| {
-                Failure::Unknown(format!("the log ends at {last}, not at {upto}"))
+                Failure::Unknown(format!("the log ends at {known}, not at {upto}"))
             });
-            return Err(failure.during(action()));
+            return Err(failure.during(format!("reading the log of {session}")));
         }
         sleep(Duration::from_millis(2 << tries)).await;
     }
 }
 
-/// Appends what one batch brings, up to `upto`, without gaps from the batch's beginning.
-async fn batch(
+/// The last commit before a message that is none, which may be taken out meanwhile. Reads the log from its beginning: the
+/// broker cannot be asked for what lies before a message.
+pub(super) async fn last_before(
     wire: &Wire,
-    stream: &str,
-    subject: &str,
-    after: u64,
-    upto: u64,
-    all: &mut Vec<Stored>,
-) -> Result<(), Failure> {
-    let request = Batch {
-        seq: after.saturating_add(1),
-        messages: limits::READ_BATCH,
-        max_bytes: BATCH_BYTES_MAX,
-        next_by_subj: subject,
-    };
-    let body = serde_json::to_vec(&request).unwrap_or_default();
-    let mut replies = wire.mux.open(limits::READ_BATCH + 8);
-    wire.client
-        .publish_with_reply(
-            format!("$JS.API.DIRECT.GET.{stream}"),
-            replies.inbox.clone(),
-            body.into(),
-        )
-        .await
-        .map_err(|error| Failure::Unknown(error.to_string()))?;
-    let deadline = Instant::now() + limits::BROKER_REQUEST;
+    session: &SessionId,
+    seq: u64,
+) -> Result<Option<Stored>, Failure> {
+    let mut part = Part::new(wire, session, 0, seq.saturating_sub(1));
     loop {
-        let message = timeout_at(deadline, replies.messages.recv())
-            .await
-            .ok()
-            .flatten()
-            .ok_or_else(|| Failure::Unknown("a batch was not answered to its end".to_owned()))?;
-        if let Some(status) = message.status {
-            // 204 ends a batch, 404 says that there is nothing; whether that is all is judged by sequence.
-            return match status.as_u16() {
-                204 | 404 => Ok(()),
-                503 => Err(Failure::NoResponders),
-                number => Err(Failure::Refused {
-                    number: number.into(),
-                    description: message.description.unwrap_or_default(),
-                }),
-            };
+        let known = part.last;
+        part.batch().await?;
+        if part.last == known {
+            // A replica may lag behind the leader, who has the last word.
+            part.one_at_leader().await?;
         }
-        let header = |name: async_nats::HeaderName| {
-            let value = message.headers.as_ref()?.get(name)?;
-            value.as_str().parse::<u64>().ok()
-        };
-        let Some(seq) = header(async_nats::header::NATS_SEQUENCE) else {
-            return Err(Failure::Unknown(
-                "a message without its sequence".to_owned(),
-            ));
-        };
-        // Each message names its predecessor in the batch; another one means that a message was lost on the way.
-        let before = header(async_nats::header::NATS_LAST_SEQUENCE).unwrap_or(0);
-        let expected = all.last().map_or(after, |stored| stored.seq);
-        if before > 0 && before != expected && before != after {
-            return Err(Failure::Unknown("a batch with a gap".to_owned()));
+        if part.last == known || part.last >= part.upto {
+            return Ok(part.commits.pop());
         }
-        if seq > upto {
-            return Ok(());
-        }
-        if seq > expected {
-            all.push(Stored {
-                seq,
-                body: message.payload,
-            });
-        }
-        if seq == upto {
-            return Ok(());
-        }
+        // Only the last one is wanted.
+        part.commits.drain(..part.commits.len().saturating_sub(1));
     }
 }
 
-async fn one_at_leader(
-    wire: &Wire,
-    stream: &str,
-    subject: &str,
-    after: u64,
-    upto: u64,
-    all: &mut Vec<Stored>,
-) -> Result<(), Failure> {
-    let get = Get {
-        seq: Some(after.saturating_add(1)),
-        next_by_subj: Some(subject),
-        ..Get::default()
-    };
-    if let Some(message) = wire.get(stream, &get).await?
-        && message.seq <= upto
-    {
-        all.push(Stored {
-            seq: message.seq,
-            body: Bytes::clone(&message.body),
-        });
+impl<'a> Part<'a> {
+    fn new(wire: &'a Wire, session: &'a SessionId, after: u64, upto: u64) -> Self {
+        Self {
+            wire,
+            session,
+            stream: log_stream(session),
+            subject: subject::log(session),
+            upto,
+            last: after,
+            commits: Vec::new(),
+        }
     }
-    Ok(())
+
+    /// Takes the next message.
+    fn take(&mut self, seq: u64, headers: Option<&HeaderMap>, body: Bytes) {
+        self.last = seq;
+        if noise::is_commit(headers, self.session) {
+            self.commits.push(Stored { seq, body });
+        } else {
+            noise::report(self.wire, self.session, &self.stream, seq);
+        }
+    }
+
+    /// Takes what one batch brings, up to the end of the part, without gaps from the batch's beginning.
+    async fn batch(&mut self) -> Result<(), Failure> {
+        let after = self.last;
+        let request = Batch {
+            seq: after.saturating_add(1),
+            messages: limits::READ_BATCH,
+            max_bytes: BATCH_BYTES_MAX,
+            next_by_subj: &self.subject,
+        };
+        let body = serde_json::to_vec(&request).unwrap_or_default();
+        let mut replies = self.wire.mux.open(limits::READ_BATCH + 8);
+        self.wire
+            .client
+            .publish_with_reply(
+                format!("$JS.API.DIRECT.GET.{}", self.stream),
+                replies.inbox.clone(),
+                body.into(),
+            )
+            .await
+            .map_err(|error| Failure::Unknown(error.to_string()))?;
+        let deadline = Instant::now() + limits::BROKER_REQUEST;
+        loop {
+            let message = timeout_at(deadline, replies.messages.recv())
+                .await
+                .ok()
+                .flatten()
+                .ok_or_else(|| {
+                    Failure::Unknown("a batch was not answered to its end".to_owned())
+                })?;
+            if let Some(status) = message.status {
+                // 204 ends a batch, 404 says that there is nothing; whether that is all is judged by sequence.
+                return match status.as_u16() {
+                    204 | 404 => Ok(()),
+                    503 => Err(Failure::NoResponders),
+                    number => Err(Failure::Refused {
+                        number: number.into(),
+                        description: message.description.unwrap_or_default(),
+                    }),
+                };
+            }
+            let header = |name: async_nats::HeaderName| {
+                let value = message.headers.as_ref()?.get(name)?;
+                value.as_str().parse::<u64>().ok()
+            };
+            let Some(seq) = header(async_nats::header::NATS_SEQUENCE) else {
+                return Err(Failure::Unknown(
+                    "a message without its sequence".to_owned(),
+                ));
+            };
+            // Each message names its predecessor in the batch; another one means that a message was lost on the way.
+            let before = header(async_nats::header::NATS_LAST_SEQUENCE).unwrap_or(0);
+            if before > 0 && before != self.last && before != after {
+                return Err(Failure::Unknown("a batch with a gap".to_owned()));
+            }
+            if seq > self.upto {
+                return Ok(());
+            }
+            if seq > self.last {
+                self.take(seq, message.headers.as_ref(), message.payload);
+            }
+            if seq == self.upto {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn one_at_leader(&mut self) -> Result<(), Failure> {
+        let get = Get {
+            seq: Some(self.last.saturating_add(1)),
+            next_by_subj: Some(&self.subject),
+            ..Get::default()
+        };
+        if let Some(message) = self.wire.get(&self.stream, &get).await?
+            && message.seq <= self.upto
+        {
+            self.take(message.seq, Some(&message.headers), message.body);
+        }
+        Ok(())
+    }
 }

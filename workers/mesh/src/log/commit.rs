@@ -2,7 +2,7 @@
 //!
 //! No message id is used: one node checks the expected sequence before it looks for a repeated id, so that a repeated commit
 //! would be refused although it is stored. The log itself answers instead: the message after the expected sequence is ours or
-//! somebody else's.
+//! somebody else's. What is no commit at all is taken out of its way.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use bytes::Bytes;
 use teamster_protocol::{SessionId, limits, subject};
 use tokio::time::sleep;
 
-use super::CommitError;
+use super::{CommitError, noise};
 use crate::{
     Error,
     pause::Pauses,
     topology::log_stream,
-    wire::{Failure, Get, Wire, code},
+    wire::{Failure, Get, StoredMessage, Wire, code},
 };
 
 /// How long a commit is tried in all.
@@ -89,6 +89,7 @@ async fn persist(
     let subject = subject::log(session);
     let mut headers = HeaderMap::new();
     headers.insert(NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, expected.to_string());
+    noise::mark(&mut headers, session);
     let mut pauses = Pauses::new(PAUSE_MIN, PAUSE_MAX);
     loop {
         let failure = match wire
@@ -125,7 +126,7 @@ async fn persist(
     }
 }
 
-/// Reads at the leader what stands in the commit's place.
+/// Reads at the leader what stands in the commit's place, and takes out what lies behind the last commit and is none.
 async fn look(
     wire: &Wire,
     session: &SessionId,
@@ -134,18 +135,10 @@ async fn look(
     expected: u64,
 ) -> Result<Verdict, Failure> {
     let stream = log_stream(session);
-    let next = Get {
-        seq: Some(expected.saturating_add(1)),
-        next_by_subj: Some(subject),
-        ..Get::default()
-    };
-    let last = Get {
-        last_by_subj: Some(subject),
-        ..Get::default()
-    };
     // In this order: what is stored in between is seen as a tail beyond the expected sequence, never as a free place.
-    let next = wire.get(&stream, &next).await?;
-    let tail = wire.get(&stream, &last).await?.map_or(0, |tail| tail.seq);
+    let next = next_commit(wire, session, &stream, subject, expected).await?;
+    let tail = noise::clean(wire, session, &stream, subject).await?;
+    let tail = tail.map_or(0, |tail| tail.seq);
     let verdict = judge(
         body,
         expected,
@@ -159,6 +152,30 @@ async fn look(
         ));
     }
     Ok(verdict)
+}
+
+/// The first commit after a sequence.
+async fn next_commit(
+    wire: &Wire,
+    session: &SessionId,
+    stream: &str,
+    subject: &str,
+    after: u64,
+) -> Result<Option<StoredMessage>, Failure> {
+    let mut last = after;
+    loop {
+        let get = Get {
+            seq: Some(last.saturating_add(1)),
+            next_by_subj: Some(subject),
+            ..Get::default()
+        };
+        match wire.get(stream, &get).await? {
+            Some(found) if !noise::is_commit(Some(&found.headers), session) => {
+                last = found.seq;
+            }
+            found => return Ok(found),
+        }
+    }
 }
 
 #[cfg(test)]

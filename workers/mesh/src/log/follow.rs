@@ -1,10 +1,10 @@
 //! Readers of commits: one ordered reader a log stream, merged.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use teamster_protocol::{SessionId, limits, subject};
 
-use super::{From, Stored};
+use super::{From, Log, Stored, noise};
 use crate::{
     Error, Mesh,
     reader::{Read, Reader, Reads, Spec, Start, channel},
@@ -17,8 +17,12 @@ pub struct Follow {
     /// The streams that are still behind what was there when the reader began.
     behind: BTreeSet<u8>,
     is_live: bool,
+    /// Whether the reader began with the last message of each session, which may be no commit.
+    is_of_last: bool,
+    /// Sessions whose last message was none: their last commit is read apart. At most as many as there are sessions.
+    hidden: VecDeque<SessionId>,
     _readers: Vec<Reader>,
-    _mesh: Mesh,
+    mesh: Mesh,
 }
 
 impl Follow {
@@ -30,7 +34,9 @@ impl Follow {
         };
         let streams = (0..limits::LOG_STREAMS)
             .map(|k| (k, crate::topology::log_stream_name(k), Vec::new(), start));
-        Self::open(mesh, streams, is_live).await
+        let mut follow = Self::open(mesh, streams, is_live).await?;
+        follow.is_of_last = from == From::LastOfEach;
+        Ok(follow)
     }
 
     pub(super) async fn session(
@@ -74,8 +80,10 @@ impl Follow {
             reads,
             behind,
             is_live,
+            is_of_last: false,
+            hidden: VecDeque::new(),
             _readers: readers,
-            _mesh: mesh.clone(),
+            mesh: mesh.clone(),
         })
     }
 
@@ -83,11 +91,24 @@ impl Follow {
     /// error says that a stream cannot be read now; the reader goes on by itself. Cancel-safe.
     pub async fn next(&mut self) -> Option<Result<(SessionId, Stored), Error>> {
         loop {
+            if let Some(session) = self.hidden.front() {
+                let tail = Log::new(self.mesh.clone()).tail(session).await;
+                // Taken only now: until here this may be cancelled.
+                let session = self.hidden.pop_front()?;
+                match tail {
+                    Ok(Some(tail)) => return Some(Ok((session, tail))),
+                    Ok(None) => continue,
+                    Err(error) => {
+                        self.hidden.push_back(session);
+                        return Some(Err(error));
+                    }
+                }
+            }
             if !self.is_live && self.behind.is_empty() {
                 return None;
             }
             match self.reads.recv().await? {
-                (_, Read::Message(message)) => {
+                (tag, Read::Message(message)) => {
                     // Markers of removed subjects are no commits.
                     if message.body.is_empty() {
                         continue;
@@ -96,7 +117,18 @@ impl Follow {
                         tracing::error!(subject = %message.subject, "a log holds a message of no session");
                         continue;
                     };
-                    return Some(Ok((session, Stored::from_message(message))));
+                    if noise::is_commit(Some(&message.headers), &session) {
+                        return Some(Ok((session, Stored::from_message(message))));
+                    }
+                    noise::report(
+                        self.mesh.wire(),
+                        &session,
+                        &log_stream(&session),
+                        message.seq,
+                    );
+                    if self.is_of_last && self.behind.contains(&tag) {
+                        self.hidden.push_back(session);
+                    }
                 }
                 (tag, Read::CaughtUp) => {
                     self.behind.remove(&tag);

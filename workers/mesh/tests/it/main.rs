@@ -15,6 +15,7 @@ mod commit;
 mod connect;
 mod fixture;
 mod lane;
+mod noise;
 mod permission;
 mod registry;
 mod secured;

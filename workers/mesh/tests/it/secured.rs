@@ -13,7 +13,7 @@ use teamster_testkit::{Secured, wait, wait::within};
 
 use crate::fixture::{LIMIT, Reply, call, chain, function, message, name, open, session, text};
 
-async fn join(secured: &Secured, worker: &str) -> Mesh {
+pub(crate) async fn join(secured: &Secured, worker: &str) -> Mesh {
     let options = Connect {
         url: secured.url(),
         credentials: Some(secured.credentials()),
@@ -23,7 +23,7 @@ async fn join(secured: &Secured, worker: &str) -> Mesh {
         .unwrap_or_else(|error| panic!("{worker}: {}", chain(&error)))
 }
 
-async fn secured() -> Secured {
+pub(crate) async fn secured() -> Secured {
     let secured = Secured::start().await;
     let topology = join(&secured, "topology").await;
     ensure(&topology, &Topology { replicas: 1 })
