@@ -43,7 +43,7 @@ pub(super) fn foreign(url: &str, creds: Option<&Path>) -> Result<Connect, Failur
         && let Err(error) = path.metadata()
     {
         return Err(Failure::usage(
-            "cli.creds",
+            "cli.credentials",
             format_args!("cannot read the credentials {}: {error}", path.display()),
         )
         .hint("name a directory that holds <worker>.creds, or one file: `--creds PATH`"));

@@ -82,11 +82,11 @@ async fn cli_1_stdout_parses_whatever_is_missing() {
                 &dead[..],
             ]
             .concat(),
-            (2, "cli.creds"),
+            (2, "cli.credentials"),
         ),
         (
             [&["sessions", "ls", "--creds", "/nowhere/at/all"], &dead[..]].concat(),
-            (2, "cli.creds"),
+            (2, "cli.credentials"),
         ),
         (vec!["run", "hi", "--max-cost-usd", "-1"], (2, "cli.usage")),
         (

@@ -17,6 +17,8 @@ const CODES: &[&str] = &["fs.git"];
 
 /// Codes that no literal holds: `model.` and the kind of a completion's error are put together by the fold.
 const BUILT: &[&str] = &[
+    "model.transient",
+    "model.rate_limited",
     "model.auth",
     "model.quota",
     "model.context_overflow",
