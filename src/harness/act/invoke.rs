@@ -212,7 +212,8 @@ async fn call_with_patience(
             functions: (contract.id.namespace() == "engine")
                 .then(|| state.options.functions.clone())
                 .flatten(),
-            not_after_ms: Some(work.not_after_ms()),
+            // What may run twice may also be begun by an owner that has just lost the session, or again long after the proof.
+            not_after_ms: (!open.is_repeatable).then(|| work.not_after_ms()),
             timeout: limit,
             ..Call::new(contract.id.clone(), arguments.as_str().to_owned())
         };
