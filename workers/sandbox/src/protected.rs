@@ -109,10 +109,26 @@ mod tests {
             ".ssh/id_rsa.pub",
             "deep/er/x.KEY",
             "vault.key/notes.md",
+            ".env.local",
+            "prod.env",
+            ".envrc",
+            "app/.env.production",
+            ".netrc",
+            ".aws/credentials",
+            ".ssh/config",
+            "id_ed25519",
         ] {
             assert!(protected.holds(&path(held)), "{held}");
         }
-        for free in [".", "env", "a.env", "pem/notes.md", "src/key.rs", ".envrc"] {
+        for free in [
+            ".",
+            "env",
+            ".env.example",
+            "environment.md",
+            "pem/notes.md",
+            "src/key.rs",
+            "aws/notes.md",
+        ] {
             assert!(!protected.holds(&path(free)), "{free}");
         }
     }

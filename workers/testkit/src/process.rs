@@ -68,9 +68,30 @@ impl Process {
         self.signal(Signal::SIGINT);
     }
 
-    /// Stops it where it stands (SIGSTOP).
+    /// Stops it where it stands (SIGSTOP), and returns once the system says that it stands.
+    ///
+    /// # Panics
+    /// When it goes on for a second all the same.
     pub fn pause(&self) {
         self.signal(Signal::SIGSTOP);
+        let begun = std::time::Instant::now();
+        while !self.is_stopped() {
+            assert!(
+                begun.elapsed() < std::time::Duration::from_secs(1),
+                "a stopped process goes on"
+            );
+            std::thread::yield_now();
+        }
+    }
+
+    /// Whether the system says that it stands. Where that cannot be asked, the signal is trusted.
+    fn is_stopped(&self) -> bool {
+        let Ok(stat) = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())) else {
+            return true;
+        };
+        // The state follows the name, which may hold anything but ends with the last parenthesis.
+        stat.rsplit_once(") ")
+            .is_some_and(|(_, rest)| rest.starts_with('T') || rest.starts_with('Z'))
     }
 
     /// Lets it go on (SIGCONT).
