@@ -59,12 +59,7 @@ enum Answers {
 /// Every user of the mesh's account. A new worker is one line more.
 const ROLES: [Role; 6] = [
     worker("harness", &["harness", "engine"], Answers::Inboxes, harness),
-    worker(
-        "router",
-        &["router"],
-        Answers::Asked(limits::GENERATION_MAX),
-        router,
-    ),
+    worker("router", &["router"], Answers::Inboxes, router),
     worker(
         "approval-gate",
         &["approval", "approval-gate"],
@@ -181,10 +176,10 @@ fn harness(rights: &mut Permissions) {
     rights.read(REGISTRY);
 }
 
-/// Keeps completions and publishes deltas. The subjects of completions have one token less than those on which it is asked, so
-/// that it cannot ask itself. It writes what GENERATIONS holds, so it reads it in the wrapped form only.
+/// Keeps completions and publishes deltas. Routers ask each other who runs a request, under one user: it answers into inboxes, so
+/// that asking opens nothing. It writes what GENERATIONS holds, so it reads it in the wrapped form only.
 fn router(rights: &mut Permissions) {
-    rights.publish(["gen.*.*.*", "live.*"]);
+    rights.publish(["gen.*.*.*", "gen.run.*.*.*", "live.*"]);
     rights.subscribe(["gen.run.*.*.*"]);
     rights.look("GENERATIONS");
 }
