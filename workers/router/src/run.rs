@@ -135,6 +135,12 @@ async fn fly(router: Arc<Router>, mesh: Mesh, request: ChatRequest, takeoff: Tak
     }
     match mesh.subscribe(subject::generation_run(&id)).await {
         Ok(subscription) => {
+            // A request that was made before may be asked about at any moment: whoever asks must find this router listening.
+            if !request.is_first
+                && let Err(error) = mesh.flush().await
+            {
+                tracing::debug!(%error, "who asks about a generation may not find it yet");
+            }
             task::spawn(
                 "answers about a generation",
                 attend(mesh.clone(), subscription, takeoff.flight().clone()),
