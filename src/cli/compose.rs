@@ -266,6 +266,7 @@ pub(super) fn created_with(
 ) -> Result<SessionOptions, Failure> {
     let workspace = place::workspace(workspace.map(PathBuf::as_path))?;
     Ok(SessionOptions {
+        metadata: std::collections::BTreeMap::new(),
         title,
         workspace: Some(workspace.to_string_lossy().into_owned()),
     })

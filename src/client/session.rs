@@ -396,7 +396,8 @@ pub fn visible(message: &Message) -> String {
             .collect(),
         Message::User { text, .. }
         | Message::FunctionResult { text, .. }
-        | Message::Notice { text, .. } => text.clone(),
+        | Message::Notice { text, .. }
+        | Message::Custom { text, .. } => text.clone(),
     }
 }
 

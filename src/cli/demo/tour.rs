@@ -90,6 +90,7 @@ impl<'a> Tour<'a> {
         let request = SendRequest {
             message: MESSAGE.to_owned(),
             session: SessionOptions {
+                metadata: std::collections::BTreeMap::new(),
                 title: Some("demo".to_owned()),
                 workspace: Some(stage.workspace().to_string_lossy().into_owned()),
             },

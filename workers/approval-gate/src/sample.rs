@@ -44,6 +44,7 @@ pub(crate) fn judgement(effect: Effect) -> Judgement {
 
 pub(crate) fn created() -> Event {
     Event::SessionCreated {
+        metadata: std::collections::BTreeMap::new(),
         by: Principal::parse("owner").expect("valid"),
         title: None,
         workspace: Some("/w".to_owned()),
@@ -93,6 +94,7 @@ pub(crate) fn expired(n: u64, withdrawn: bool) -> Event {
 
 pub(crate) fn finished(n: u64, outcome: ResultKind) -> Event {
     Event::CallFinished {
+        whole: None,
         call: call(n),
         outcome,
         text: String::new(),

@@ -20,8 +20,8 @@ use tokio::sync::OnceCell;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
-    Error, call, dial, generation::Generations, lane::Lanes, live::Live, log::Log, mux::Mux,
-    registry::Registry, snap::Snaps, wire::Wire,
+    Error, blob::Blobs, call, dial, generation::Generations, lane::Lanes, live::Live, log::Log,
+    mux::Mux, registry::Registry, snap::Snaps, wire::Wire,
 };
 
 /// How long [`Mesh::connect`] tries to reach a server.
@@ -284,6 +284,11 @@ impl Mesh {
     /// The sessions' snapshots.
     pub fn snaps(&self) -> Snaps {
         Snaps::new(self.clone())
+    }
+
+    /// Finished completions that are not committed yet.
+    pub fn blobs(&self) -> Blobs {
+        Blobs::new(self.clone())
     }
 
     /// Finished completions that are not committed yet.

@@ -18,6 +18,7 @@
 )]
 
 pub mod bell;
+pub mod blob;
 pub mod broker;
 mod call;
 pub mod connection;

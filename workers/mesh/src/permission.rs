@@ -57,7 +57,7 @@ enum Answers {
 }
 
 /// Every user of the mesh's account. A new worker is one line more.
-const ROLES: [Role; 6] = [
+const ROLES: [Role; 8] = [
     worker("harness", &["harness", "engine"], Answers::Inboxes, harness),
     worker("router", &["router"], Answers::Inboxes, router),
     worker(
@@ -72,6 +72,8 @@ const ROLES: [Role; 6] = [
         Answers::Asked(limits::CALL_TIMEOUT_MAX),
         nothing,
     ),
+    worker("session", &["session"], Answers::Asked(SHORT), session),
+    worker("context", &["context"], Answers::Asked(SHORT), context),
     worker(OPERATOR, &[], NONE, operator),
     worker(TOPOLOGY, &[], NONE, topology),
 ];
@@ -149,7 +151,9 @@ fn harness(rights: &mut Permissions) {
         "turn.in.*.*",
         "turn.kick.*.*",
         "turn.tmr.*.*.*",
+        "blob.*",
     ]);
+    rights.look("BLOBS");
     rights.control([ControlKind::Stop, ControlKind::Result, ControlKind::Timer]);
     rights.publish(["own.>", "fn.>", "call.>", "gen.run.>"]);
     rights.subscribe(["own.>"]);
@@ -191,6 +195,21 @@ fn approval_gate(rights: &mut Permissions) {
     rights.read(REGISTRY);
 }
 
+/// Alone: administration and notices. Projects the log; keeps the second copy of heads; stores what forks begin with.
+fn session(rights: &mut Permissions) {
+    rights.control([ControlKind::Admin]);
+    rights.publish(["evt.*.*", "blob.*", "$KV.heads.*"]);
+    rights.look("BLOBS");
+    rights.read_logs();
+}
+
+/// Reads logs and stored values, asks the router about models. Writes nothing.
+fn context(rights: &mut Permissions) {
+    rights.publish(["fn.router.models.>"]);
+    rights.look("BLOBS");
+    rights.read_logs();
+}
+
 /// A person: calls, sends, stops, reads; never writes a log or a decision past the workers.
 fn operator(rights: &mut Permissions) {
     rights.publish([format!("op.{OWNER}.>")]);
@@ -209,7 +228,8 @@ fn operator(rights: &mut Permissions) {
         rights.publish([format!("$JS.API.CONSUMER.INFO.{stream}.bell")]);
     }
     rights.read_logs();
-    for stream in ["SNAP", "LIVE", REGISTRY] {
+    rights.look("BLOBS");
+    for stream in ["SNAP", "LIVE", "EVENTS", REGISTRY] {
         rights.read(stream);
     }
     rights.publish(["$KV.registry.hooks.*"]);

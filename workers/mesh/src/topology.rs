@@ -16,7 +16,7 @@ use crate::{
 };
 
 pub(crate) use plan::{
-    BELL, CONTROL, GENERATIONS, LIVE, REGISTRY, SNAP, TURNS, log_stream, log_stream_name,
+    BELL, BLOBS, CONTROL, GENERATIONS, LIVE, REGISTRY, SNAP, TURNS, log_stream, log_stream_name,
 };
 
 /// How long a cluster may take to elect leaders and to place streams.

@@ -3,17 +3,20 @@
 //! Each variant is a fact in the past tense, complete in itself: what a reader needs to show it stands in it or in an
 //! earlier event that it names.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
     arguments::Arguments,
+    blob::BlobRef,
     commit::Lane,
     contract::Class,
     digest::Digest,
     function::router::CompletionError,
     hook::Point,
     id::{ApprovalId, CallId, FunctionId, Incarnation, Principal, RequestId, TurnId},
-    input::{Decision, TurnOptions},
+    input::{Decision, Fork, TurnOptions},
     message::{Message, ResultKind, StopReason},
     policy::Judgement,
     usage::{BudgetKind, NanoUsd, Usage},
@@ -33,6 +36,41 @@ pub enum Event {
         /// The directory that file functions may touch.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         workspace: Option<String>,
+        /// Notes of whoever owns the session.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        metadata: BTreeMap<String, String>,
+    },
+    /// The session began as a fork of another. Grants, approvals, queue and budgets are not copied.
+    SessionForked {
+        /// Who asked.
+        by: Principal,
+        /// What it begins with.
+        fork: Box<Fork>,
+    },
+    /// Title or metadata changed.
+    MetaChanged {
+        /// Who asked.
+        by: Principal,
+        /// The new title.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        title: Option<String>,
+        /// Values that were set; `None` where one was removed.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        metadata: BTreeMap<String, Option<String>>,
+    },
+    /// The session was deleted. The last event of its log, until a newer input creates it anew.
+    SessionDeleted {
+        /// Who asked.
+        by: Principal,
+    },
+    /// From here on the model reads a short mark in place of these calls' results; the results themselves stay in the log.
+    ContextMasked {
+        /// The calls, oldest first.
+        calls: Vec<CallId>,
+        /// Estimated tokens of the next request without the masks.
+        tokens_before: u64,
+        /// Estimated tokens of it with them.
+        tokens_after: u64,
     },
     /// A message joined the transcript: a user's, or a notice of the harness.
     MessageAdded {
@@ -206,6 +244,9 @@ pub enum Event {
         outcome: ResultKind,
         /// The text that the model reads.
         text: String,
+        /// The whole result, where `text` is a part of it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        whole: Option<BlobRef>,
         /// How long it took, in milliseconds; 0 where nobody knows.
         duration_ms: u64,
     },
@@ -288,6 +329,10 @@ pub enum DropReason {
     NotPending,
     /// The digest is not that of the request.
     StaleDigest,
+    /// The session exists already, so it can be neither created nor begun as a fork.
+    SessionExists,
+    /// There is no session that could be changed or deleted.
+    NoSession,
 }
 
 /// Why a turn ended.

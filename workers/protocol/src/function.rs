@@ -2,6 +2,8 @@
 //! beside its handler.
 
 pub mod approval;
+pub mod context;
 pub mod engine;
 pub mod harness;
 pub mod router;
+pub mod session;

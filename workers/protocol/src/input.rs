@@ -2,13 +2,16 @@
 //!
 //! The kind of a control input is its subject token, which the broker's permissions guard; the body is read as that kind.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
     arguments::Arguments,
+    blob::BlobRef,
     digest::Digest,
-    id::{ApprovalId, MessageId, Principal, TurnId},
+    id::{ApprovalId, CallId, MessageId, Principal, SessionId, TurnId},
     policy::FunctionPolicy,
     usage::Budget,
 };
@@ -24,11 +27,19 @@ pub enum ControlKind {
     Result,
     /// A timer fired.
     Timer,
+    /// Administration of the session.
+    Admin,
 }
 
 impl ControlKind {
     /// All kinds.
-    pub const ALL: [Self; 4] = [Self::Stop, Self::Decide, Self::Result, Self::Timer];
+    pub const ALL: [Self; 5] = [
+        Self::Stop,
+        Self::Decide,
+        Self::Result,
+        Self::Timer,
+        Self::Admin,
+    ];
 
     /// The subject token.
     pub fn as_str(self) -> &'static str {
@@ -37,6 +48,7 @@ impl ControlKind {
             Self::Decide => "decide",
             Self::Result => "result",
             Self::Timer => "timer",
+            Self::Admin => "admin",
         }
     }
 
@@ -76,6 +88,9 @@ pub struct SessionOptions {
     /// The directory that file functions may touch, absolute. Set by the operator, never by a model or a message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
+    /// Notes of whoever owns the session, for lists and filters; at most `METADATA_MAX` of `METADATA_BYTES_MAX` each.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub metadata: BTreeMap<String, String>,
 }
 
 impl SessionOptions {
@@ -135,6 +150,8 @@ pub enum Control {
     Result(Deliver),
     /// A timer fired.
     Timer(Timer),
+    /// Administration.
+    Admin(Box<Admin>),
 }
 
 impl Control {
@@ -145,6 +162,7 @@ impl Control {
             ControlKind::Decide => Self::Decide(serde_json::from_slice(body)?),
             ControlKind::Result => Self::Result(serde_json::from_slice(body)?),
             ControlKind::Timer => Self::Timer(serde_json::from_slice(body)?),
+            ControlKind::Admin => Self::Admin(serde_json::from_slice(body)?),
         })
     }
 
@@ -155,6 +173,7 @@ impl Control {
             Self::Decide(decide) => &decide.id,
             Self::Result(deliver) => &deliver.id,
             Self::Timer(timer) => &timer.id,
+            Self::Admin(admin) => &admin.id,
         }
     }
 }
@@ -218,7 +237,7 @@ pub struct Deliver {
     /// Who delivers it.
     pub from: Principal,
     /// The held call.
-    pub call: crate::id::CallId,
+    pub call: CallId,
     /// The result's text.
     pub content: String,
     /// Whether the model should take it as a failure.
@@ -233,4 +252,91 @@ pub struct Timer {
     pub id: MessageId,
     /// The approval whose wait ends.
     pub approval: ApprovalId,
+}
+
+/// Administers a session. Published by the session worker alone.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Admin {
+    /// The input's id.
+    pub id: MessageId,
+    /// Who asked, as the broker knows them.
+    pub by: Principal,
+    /// What to do.
+    pub action: AdminAction,
+}
+
+/// What to do with a session.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+pub enum AdminAction {
+    /// Begin it. Without effect where it exists.
+    Create {
+        /// What it is created with.
+        session: SessionOptions,
+    },
+    /// Add messages to the transcript, between steps. They begin no turn.
+    Append {
+        /// The messages, in order.
+        messages: Vec<Appended>,
+    },
+    /// Change title or metadata.
+    SetMeta {
+        /// The new title.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        title: Option<String>,
+        /// Values to set; `None` removes one.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        metadata: BTreeMap<String, Option<String>>,
+    },
+    /// Begin it as a fork of another. Refused where it exists.
+    Fork {
+        /// What it begins with.
+        fork: Box<Fork>,
+    },
+    /// Delete it: its queue, its snapshot, its log.
+    Delete,
+}
+
+/// A message that somebody appends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "role", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Appended {
+    /// One that the model reads as a user's.
+    User {
+        /// The text, at most `MESSAGE_BYTES_MAX`.
+        text: String,
+    },
+    /// One that no model ever reads.
+    Custom {
+        /// What it is, for whoever shows it.
+        kind: String,
+        /// The text, at most `MESSAGE_BYTES_MAX`.
+        text: String,
+    },
+}
+
+/// What a fork begins with.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fork {
+    /// The session that is forked.
+    pub source: SessionId,
+    /// The last commit of it that counts.
+    pub at: u64,
+    /// SHA-256 of that commit's stored bytes.
+    pub hash: Digest,
+    /// The messages up to there, open calls answered as cancelled: a stored JSON array of `Message`.
+    pub transcript: BlobRef,
+    /// How many messages that are.
+    pub messages: u64,
+    /// The options of the source's last turn.
+    #[serde(default, skip_serializing_if = "TurnOptions::is_empty")]
+    pub options: TurnOptions,
+    /// Calls whose results are masked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub masked: Vec<CallId>,
+    /// What it is created with.
+    #[serde(default, skip_serializing_if = "SessionOptions::is_empty")]
+    pub session: SessionOptions,
 }

@@ -7,6 +7,7 @@
 //! Never: I/O, a clock, randomness, an async runtime, a decision. Time and ids come in as arguments.
 
 pub mod arguments;
+pub mod blob;
 pub mod commit;
 pub mod contract;
 pub mod digest;
@@ -19,6 +20,7 @@ pub mod id;
 pub mod input;
 pub mod limits;
 pub mod message;
+pub mod notice;
 pub mod policy;
 pub mod registry;
 pub mod subject;
@@ -27,6 +29,7 @@ pub mod usage;
 pub mod wire_name;
 
 pub use arguments::Arguments;
+pub use blob::BlobRef;
 pub use commit::{Commit, Cursor, Head, Lane, Phase};
 pub use contract::{Class, Contract, Data, Trust, Visibility};
 pub use digest::Digest;

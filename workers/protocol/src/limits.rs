@@ -32,6 +32,14 @@ pub const RESULT_BYTES_MAX: usize = 32 * 1024;
 pub const READS_AT_ONCE_MAX: usize = 4;
 /// Bytes of one request or reply between workers. The embedded server's `max_payload`.
 pub const PAYLOAD_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Bytes of one stored value (`blob.<sha256>`); it must fit into one message.
+pub const BLOB_BYTES_MAX: usize = PAYLOAD_BYTES_MAX - 64 * 1024;
+/// Notes that a session's metadata may hold.
+pub const METADATA_MAX: usize = 32;
+/// Bytes of a name or a value in a session's metadata.
+pub const METADATA_BYTES_MAX: usize = 512;
+/// Bytes of a session's title.
+pub const TITLE_BYTES_MAX: usize = 256;
 /// Bytes of history that a loop without a context worker sends to a model; older turns are left out beyond it.
 pub const HISTORY_BYTES_MAX: usize = 1024 * 1024;
 /// Bytes of one YAML document before it is parsed.

@@ -40,6 +40,17 @@ pub enum Message {
         /// What kind of result it is.
         outcome: ResultKind,
     },
+    /// A note of whoever owns the session. No model reads it.
+    Custom {
+        /// The message's id.
+        id: MessageId,
+        /// Who appended it.
+        from: Principal,
+        /// What it is, for whoever shows it.
+        kind: String,
+        /// The text.
+        text: String,
+    },
     /// From the harness to the model: that a stream was cut, that calls repeat. Sent with the user role.
     Notice {
         /// The message's id.

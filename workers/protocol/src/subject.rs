@@ -4,9 +4,11 @@ use std::fmt::Write as _;
 
 use crate::{
     commit::Lane,
+    digest::Digest,
     id::{FunctionId, Incarnation, Principal, RequestId, SessionId},
     input::ControlKind,
     limits,
+    notice::NoticeKind,
 };
 
 /// Encodes any text injectively as one subject token: `[A-Za-z0-9_-]` stay, every other byte becomes `=HH` (upper-case
@@ -107,6 +109,27 @@ pub fn snap(session: &SessionId) -> String {
 /// What is being generated for a session: `live.<s>`.
 pub fn live(session: &SessionId) -> String {
     format!("live.{}", session.token())
+}
+
+/// A notice: `evt.<kind>.<s>`.
+pub fn notice(kind: NoticeKind, session: &SessionId) -> String {
+    format!("evt.{}.{}", kind.as_str(), session.token())
+}
+
+/// Reads the subject of a notice back.
+pub fn parse_notice(subject: &str) -> Option<(NoticeKind, SessionId)> {
+    match subject.split('.').collect::<Vec<_>>().as_slice() {
+        ["evt", kind, s] => Some((
+            NoticeKind::parse(kind)?,
+            SessionId::parse(untoken(s)?).ok()?,
+        )),
+        _ => None,
+    }
+}
+
+/// A stored value: `blob.<sha256>`.
+pub fn blob(sha256: &Digest) -> String {
+    format!("blob.{sha256}")
 }
 
 /// A finished completion: `gen.<request id>`.
@@ -287,6 +310,13 @@ mod tests {
             );
         }
         assert_eq!(parse_log(&log(&session)), Some(session.clone()));
+        for kind in NoticeKind::ALL {
+            assert_eq!(
+                parse_notice(&notice(kind, &session)),
+                Some((kind, session.clone()))
+            );
+        }
+        assert_eq!(parse_notice("evt.turn-started"), None);
         let right = format!("{:02}", partition(&session.token()));
         let wrong = turn_in(&session).replace(&format!(".{right}."), ".99.");
         assert_eq!(

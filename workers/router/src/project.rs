@@ -155,6 +155,8 @@ fn messages<'a>(system_prompt: Option<&'a str>, transcript: &'a [Message]) -> Ve
     }
     for message in transcript {
         match message {
+            // Notes of whoever owns the session are not for models.
+            Message::Custom { .. } => {}
             Message::User { text, .. } | Message::Notice { text, .. } => {
                 push_user(&mut wire, Cow::Borrowed(text));
             }
@@ -272,7 +274,7 @@ impl<'a> Repair<'a> {
                         }
                     }
                 }
-                Message::User { .. } | Message::Notice { .. } => {}
+                Message::User { .. } | Message::Notice { .. } | Message::Custom { .. } => {}
             }
         }
         repair

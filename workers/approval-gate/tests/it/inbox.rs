@@ -113,6 +113,7 @@ async fn appr_1_a_request_that_is_over_says_how_it_ended() {
     one.commit(
         Phase::Idle,
         vec![Event::CallFinished {
+            whole: None,
             call: call(1),
             outcome: ResultKind::Ok,
             text: String::new(),

@@ -277,6 +277,7 @@ impl Writer {
         };
         let begun = vec![
             Event::SessionCreated {
+                metadata: std::collections::BTreeMap::new(),
                 by: Principal::parse("owner").expect("a principal"),
                 title: None,
                 workspace: Some("/w".to_owned()),

@@ -28,6 +28,7 @@ pub fn bytes_of(message: &Message) -> usize {
     let frame = 48;
     frame
         + match message {
+            Message::Custom { .. } => return 0,
             Message::User { text, .. }
             | Message::Notice { text, .. }
             | Message::FunctionResult { text, .. } => text.len(),

@@ -421,6 +421,7 @@ fn on_finished(
         .filter_map(|note| hook_event(Point::PostTrigger, step, Some(id), note))
         .collect();
     events.push(Event::CallFinished {
+        whole: None,
         call: id.clone(),
         outcome,
         text: fit(text),
@@ -484,6 +485,7 @@ pub(crate) fn close(state: &State, reason: &EndReason) -> Vec<Event> {
             }
         };
         events.push(Event::CallFinished {
+            whole: None,
             call: call.id.clone(),
             outcome,
             text: text.to_owned(),

@@ -1,6 +1,6 @@
 //! The state of a session: a fold over its events, and nothing else.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
 use teamster_protocol::{
@@ -16,7 +16,7 @@ use teamster_protocol::{
 pub use crate::turn::running::{Call, CallState, Cut, Failure, Generation, Held, Turn};
 
 /// Version of the fold. A snapshot of another version is folded anew.
-pub const FOLD_VERSION: u32 = 3;
+pub const FOLD_VERSION: u32 = 4;
 
 /// Everything that is known about a session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -43,6 +43,8 @@ pub struct State {
     pub origin: Option<Origin>,
     /// The messages, oldest first.
     pub transcript: Vec<Message>,
+    /// Calls whose results the model does not read any more.
+    pub masked: BTreeSet<CallId>,
     /// The options of the last turn, resolved.
     pub options: TurnOptions,
     /// What the next turn's first message asked for.
@@ -96,6 +98,8 @@ pub struct Origin {
     pub title: Option<String>,
     /// The workspace root.
     pub workspace: Option<String>,
+    /// Notes of whoever owns the session.
+    pub metadata: BTreeMap<String, String>,
     /// When, in milliseconds since 1970.
     pub at_ms: u64,
 }
@@ -163,6 +167,7 @@ impl State {
             epoch: 0,
             origin: None,
             transcript: Vec::new(),
+            masked: BTreeSet::new(),
             options: TurnOptions::default(),
             asked: TurnOptions::default(),
             turn: None,
@@ -312,11 +317,13 @@ impl State {
                 by,
                 title,
                 workspace,
+                metadata,
             } => {
                 self.origin = Some(Origin {
                     by: by.clone(),
                     title: title.clone(),
                     workspace: workspace.clone(),
+                    metadata: metadata.clone(),
                     at_ms,
                 });
             }
@@ -384,7 +391,13 @@ impl State {
                 });
                 self.transcript.extend(partial.clone());
             }
-            Event::CallProposed { .. }
+            Event::MetaChanged {
+                title, metadata, ..
+            } => self.change_meta(title.as_ref(), metadata),
+            Event::ContextMasked { calls, .. } => self.masked.extend(calls.iter().cloned()),
+            Event::SessionForked { .. }
+            | Event::SessionDeleted { .. }
+            | Event::CallProposed { .. }
             | Event::BudgetExceeded { .. }
             | Event::InputDropped { .. }
             | Event::ApprovalExpired { .. } => {}
@@ -395,6 +408,21 @@ impl State {
             | Event::CallFinished { .. }
             | Event::ApprovalRequested { .. }
             | Event::ApprovalResolved { .. } => self.move_call(event, at_ms),
+        }
+    }
+
+    fn change_meta(&mut self, title: Option<&String>, metadata: &BTreeMap<String, Option<String>>) {
+        let Some(origin) = &mut self.origin else {
+            return;
+        };
+        if let Some(title) = title {
+            origin.title = Some(title.clone());
+        }
+        for (name, value) in metadata {
+            match value {
+                Some(value) => origin.metadata.insert(name.clone(), value.clone()),
+                None => origin.metadata.remove(name),
+            };
         }
     }
 

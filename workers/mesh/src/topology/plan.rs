@@ -11,6 +11,10 @@ pub(crate) const CONTROL: &str = "CONTROL";
 pub(crate) const SNAP: &str = "SNAP";
 /// Finished completions.
 pub(crate) const GENERATIONS: &str = "GENERATIONS";
+/// Values that are too large for a commit.
+pub(crate) const BLOBS: &str = "BLOBS";
+/// Notices for consumers that were away.
+pub(crate) const EVENTS: &str = "EVENTS";
 /// Deltas.
 pub(crate) const LIVE: &str = "LIVE";
 /// The bucket of workers, functions and hooks.
@@ -22,6 +26,8 @@ pub(crate) const BELL: &str = "bell";
 const HEADERS_BYTES_MAX: usize = 4096;
 /// Bytes that GENERATIONS may hold. The broker sets them aside in memory when the stream is made.
 const GENERATIONS_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// Bytes that EVENTS may hold; the oldest notices go first.
+const EVENTS_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 /// Bytes that LIVE may hold.
 const LIVE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 const SECOND: u64 = 1_000_000_000;
@@ -76,7 +82,15 @@ pub(super) fn bells() -> Vec<Bell> {
 
 /// All streams, those of the buckets included.
 pub(super) fn streams(replicas: usize) -> Vec<Value> {
-    let mut all = vec![turns(), control(), snap(), generations(), live()];
+    let mut all = vec![
+        turns(),
+        control(),
+        snap(),
+        generations(),
+        live(),
+        blobs(),
+        events(),
+    ];
     all.extend((0..limits::LOG_STREAMS).map(log));
     all.push(bucket(REGISTRY, 1));
     all.push(bucket("config", 16));
@@ -159,6 +173,34 @@ fn generations() -> Value {
         "max_msgs_per_subject": 1,
         "discard": "old",
         "duplicate_window": SECOND,
+        "allow_direct": true,
+    })
+}
+
+/// Values by their digest: one message each, the same bytes at most once.
+fn blobs() -> Value {
+    json!({
+        "name": BLOBS,
+        "subjects": ["blob.*"],
+        "storage": "file",
+        "max_msgs_per_subject": 1,
+        "discard": "old",
+        "compression": "s2",
+        "duplicate_window": SECOND,
+        "allow_direct": true,
+    })
+}
+
+/// Derived from the logs, so that a week of it is enough.
+fn events() -> Value {
+    json!({
+        "name": EVENTS,
+        "subjects": ["evt.*.*"],
+        "storage": "file",
+        "max_age": 7 * 24 * 3600 * SECOND,
+        "max_bytes": EVENTS_BYTES_MAX,
+        "discard": "old",
+        "duplicate_window": nanos(limits::DUPLICATE_WINDOW),
         "allow_direct": true,
     })
 }

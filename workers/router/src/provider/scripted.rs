@@ -299,7 +299,7 @@ impl<'a> Scene<'a> {
                     };
                 }
                 // A notice and a part of an answer change nothing but that the answer goes on.
-                Message::Notice { .. } | Message::Assistant { .. } => {}
+                Message::Notice { .. } | Message::Assistant { .. } | Message::Custom { .. } => {}
             }
         }
         let last = request.messages.last();

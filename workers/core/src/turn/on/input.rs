@@ -36,6 +36,9 @@ pub(super) fn on_input(state: &State, incoming: &Incoming, at_ms: u64) -> Vec<Ev
         Input::Control(Control::Result(deliver)) => {
             on_delivery(state, deliver).unwrap_or_else(drop)
         }
+        Input::Control(Control::Admin(admin)) => drop(DropReason::Malformed {
+            message: format!("{} may not administer sessions yet", admin.by),
+        }),
         Input::Control(Control::Timer(timer)) => on_timer(state, timer, at_ms).unwrap_or_else(drop),
     }
 }
@@ -45,6 +48,7 @@ fn on_message(state: &State, send: &Send) -> Vec<Event> {
         by: send.from.clone(),
         title: send.session.title.clone(),
         workspace: send.session.workspace.clone(),
+        metadata: send.session.metadata.clone(),
     });
     let added = Event::MessageAdded {
         message: Message::User {
@@ -116,6 +120,7 @@ fn on_delivery(state: &State, deliver: &Deliver) -> Result<Vec<Event>, DropReaso
             withdrawn: true,
         },
         Event::CallFinished {
+            whole: None,
             call: call.id.clone(),
             outcome: if deliver.is_error {
                 ResultKind::Error

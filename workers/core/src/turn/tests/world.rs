@@ -495,7 +495,7 @@ pub(super) fn check_transcript(transcript: &[Message]) {
             Message::FunctionResult { call, .. } => {
                 assert!(open.remove(call), "a result without its call");
             }
-            Message::User { .. } | Message::Notice { .. } => {
+            Message::User { .. } | Message::Notice { .. } | Message::Custom { .. } => {
                 assert!(open.is_empty(), "a message between a call and its result");
             }
         }
