@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use teamster_mesh::{
     Connect, Mesh, Worker,
+    near::Near,
     serve::{Serving, serve},
 };
 use teamster_protocol::id::WorkerName;
@@ -29,6 +30,7 @@ pub const WORKERS: [&str; 4] = ["sandbox", "router", "approval-gate", "harness"]
 pub struct Host {
     served: Vec<(WorkerName, Serving)>,
     activity: Arc<Activity>,
+    near: Arc<Near>,
 }
 
 impl Host {
@@ -37,6 +39,7 @@ impl Host {
         let mut host = Self {
             served: Vec::new(),
             activity: Arc::new(Activity::default()),
+            near: Arc::default(),
         };
         for name in in_order(names)? {
             let worker = build(config, name)?;
@@ -55,7 +58,9 @@ impl Host {
             worker: name.to_string(),
             source,
         };
-        let mesh = Mesh::connect(connect, name.clone()).await.map_err(failed)?;
+        let mesh = Mesh::connect_near(connect, name.clone(), &self.near)
+            .await
+            .map_err(failed)?;
         let serving = serve(mesh, worker).await.map_err(failed)?;
         tracing::info!(worker = %name, "serving");
         self.served.push((name, serving));

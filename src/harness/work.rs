@@ -4,12 +4,11 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use teamster_core::turn::{
-    Action, Barrier, Draft, Env, Incoming, Input, Outcome, State, call::Allowed, draft::Sealed,
-    next, settle,
+    Action, Barrier, Draft, Env, Incoming, Input, Outcome, State, call::Allowed, next, settle,
 };
 use teamster_mesh::{lane::Queued, log::CommitError, registry::Catalog};
 use teamster_protocol::{
-    Event, Lane, Phase, SessionId,
+    Commit, Event, Lane, Phase, SessionId,
     commit::Outbox,
     event::EndReason,
     function::router::Price,
@@ -282,7 +281,7 @@ impl<'a> Work<'a> {
     pub(super) async fn commit(&mut self) -> Result<(), GiveUp> {
         let waiting = self.entry.waiting();
         let me = self.harness.mesh.incarnation();
-        let sealed = self
+        let mut sealed = self
             .draft
             .seal(me, self.entry.lease, clock::now_ms())
             .map_err(|error| {
@@ -294,7 +293,7 @@ impl<'a> Work<'a> {
             return Err(GiveUp::Unavailable);
         }
         let expected = self.draft.state().seq;
-        let body = Bytes::from(sealed.bytes.clone());
+        let body = Bytes::from(std::mem::take(&mut sealed.bytes));
         // What the answer proves held when it was asked for: this process may sleep until it reads it.
         let asked = Instant::now();
         let seq = match self
@@ -311,18 +310,13 @@ impl<'a> Work<'a> {
             &mut self.draft,
             Draft::new(State::new(self.session.clone())),
         );
-        let commit = sealed.commit.clone();
-        self.draft = Draft::new(draft.stored(sealed, seq));
+        self.draft = Draft::new(draft.stored(&sealed, seq));
+        let commit = sealed.commit;
         self.has_claim = true;
         self.proof = Some(asked);
         self.drained_bytes = 0;
         tracing::debug!(session = %self.session, n = commit.n, seq, events = commit.events.len(), "committed");
-        self.follow_up(&Sealed {
-            commit,
-            bytes: Vec::new(),
-            hash: self.draft.state().hash,
-        })
-        .await;
+        self.follow_up(&commit).await;
         run::ack_proven(self.entry, waiting).await;
         Ok(())
     }
@@ -352,23 +346,21 @@ impl<'a> Work<'a> {
         GiveUp::WentBack
     }
 
-    async fn follow_up(&self, sealed: &Sealed) {
+    async fn follow_up(&self, commit: &Commit) {
         let mesh = &self.harness.mesh;
-        publish_outbox(self.harness, &self.session, &sealed.commit.outbox).await;
-        for input in &sealed.commit.consumed {
+        publish_outbox(self.harness, &self.session, &commit.outbox).await;
+        for input in &commit.consumed {
             let is_lease = self.entry.lease.lane == input.lane && self.entry.lease.seq == input.seq;
             if !is_lease {
                 mesh.lanes().remove(input.lane, input.seq).await;
             }
         }
-        for event in &sealed.commit.events {
-            if let Event::GenerationFinished { request, .. }
-            | Event::GenerationInterrupted { request, .. } = event
-            {
-                mesh.generations().remove(request).await;
-            }
+        // Once a turn: a completion is small, and one that is not removed costs nothing but memory.
+        let is_end = |event: &Event| matches!(event, Event::TurnEnded { .. });
+        if commit.events.iter().any(is_end) {
+            mesh.generations().remove(&self.session).await;
         }
-        if sealed.commit.n.is_multiple_of(limits::SNAPSHOT_COMMITS) {
+        if commit.n.is_multiple_of(limits::SNAPSHOT_COMMITS) {
             self.harness.shared.heads.note(self.draft.state());
         }
     }

@@ -69,7 +69,7 @@ async fn accept(
         .await
         .map_err(refused)?;
     let commit = sealed.commit.n;
-    let state = draft.stored(sealed, seq);
+    let state = draft.stored(&sealed, seq);
     tracing::warn!(%session, %by, kept, commit, message, "the loss of a part of a log was accepted");
     let mark = Mark {
         n: state.n,

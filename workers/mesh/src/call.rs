@@ -12,6 +12,7 @@ use crate::{
     Error,
     connection::Call,
     mux::Replies,
+    near,
     reply::{Reply, one_line},
     wire::{Link, Wire, deadline as deadline_of},
 };
@@ -189,6 +190,14 @@ async fn send(
         ));
     }
     let inbox = replies.inbox.clone();
+    if let Some(door) = wire
+        .vicinity
+        .as_ref()
+        .and_then(|vicinity| vicinity.door(&subject))
+    {
+        door(near::message(&subject, Some(&inbox), Some(headers), body)).await;
+        return Ok(());
+    }
     let send = wire
         .client
         .publish_with_reply_and_headers(subject, inbox, headers, body);

@@ -20,8 +20,18 @@ use tokio::sync::OnceCell;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
-    Error, blob::Blobs, call, dial, generation::Generations, lane::Lanes, live::Live, log::Log,
-    mux::Mux, registry::Registry, snap::Snaps, wire::Wire,
+    Error,
+    blob::Blobs,
+    call, dial,
+    generation::Generations,
+    lane::Lanes,
+    live::Live,
+    log::Log,
+    mux::Mux,
+    near::Near,
+    registry::Registry,
+    snap::Snaps,
+    wire::{Vicinity, Wire},
 };
 
 /// How long [`Mesh::connect`] tries to reach a server.
@@ -134,13 +144,36 @@ impl Mesh {
         worker: WorkerName,
         patience: Duration,
     ) -> Result<Self, Error> {
+        Self::dial(options, worker, patience, None).await
+    }
+
+    /// Connects like [`Mesh::connect`]; reaches and is reached by the workers of the same process without the bus.
+    pub async fn connect_near(
+        options: &Connect,
+        worker: WorkerName,
+        near: &Arc<Near>,
+    ) -> Result<Self, Error> {
+        Self::dial(options, worker, CONNECT_PATIENCE, Some(Arc::clone(near))).await
+    }
+
+    async fn dial(
+        options: &Connect,
+        worker: WorkerName,
+        patience: Duration,
+        near: Option<Arc<Near>>,
+    ) -> Result<Self, Error> {
         let text = uuid::Uuid::now_v7().simple().to_string();
         let incarnation = Incarnation::parse(text).map_err(|error| Error::Malformed {
             what: "the incarnation".to_owned(),
             source: Box::new(error),
         })?;
         let (client, link) = dial::dial(options, &worker, &incarnation, patience).await?;
-        let mux = Arc::new(Mux::new(format!("_INBOX.{worker}.{incarnation}")));
+        let prefix = format!("_INBOX.{worker}.{incarnation}");
+        let mux = Arc::new(Mux::new(prefix.clone()));
+        let vicinity = near.and_then(|near| {
+            near.receive(&prefix, &mux);
+            Vicinity::new(near, worker.as_str())
+        });
         let answers = client
             .subscribe(mux.subject())
             .await
@@ -169,6 +202,8 @@ impl Mesh {
                     worker,
                     incarnation,
                     mux,
+                    vicinity,
+                    directs: Arc::default(),
                     reported: Arc::default(),
                 },
                 registry: OnceCell::new(),
@@ -286,7 +321,7 @@ impl Mesh {
         Snaps::new(self.clone())
     }
 
-    /// Finished completions that are not committed yet.
+    /// Values that are too large for a commit.
     pub fn blobs(&self) -> Blobs {
         Blobs::new(self.clone())
     }

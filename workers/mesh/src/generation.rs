@@ -1,7 +1,7 @@
 //! Finished completions that are not committed yet, by request id.
 
 use async_nats::HeaderMap;
-use teamster_protocol::{RequestId, function::router::Completion, subject};
+use teamster_protocol::{RequestId, SessionId, function::router::Completion, subject};
 
 use crate::{
     Error,
@@ -59,13 +59,13 @@ impl Generations {
             .transpose()
     }
 
-    /// Drops a committed completion; does not wait.
-    pub async fn remove(&self, request: &RequestId) {
-        let subject = subject::generation(request);
-        let body = serde_json::json!({"filter": subject}).to_string();
+    /// Drops all completions of a session, whose turn has ended: they are committed. Does not wait.
+    pub async fn remove(&self, session: &SessionId) {
+        let filter = subject::generations(session);
+        let body = serde_json::json!({"filter": filter}).to_string();
         let purge = format!("$JS.API.STREAM.PURGE.{GENERATIONS}");
         if let Err(failure) = self.mesh.wire().tell(purge, None, body.into()).await {
-            tracing::debug!(%request, error = %failure, "a committed completion is kept until it is too old");
+            tracing::debug!(%session, error = %failure, "committed completions are kept until they are too old");
         }
     }
 }

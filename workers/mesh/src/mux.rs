@@ -66,16 +66,21 @@ impl Mux {
     /// Hands answers to whoever waits for them, until the subscription ends.
     pub(crate) async fn run(self: Arc<Self>, mut answers: Subscriber) {
         while let Some(message) = answers.next().await {
-            let token = message
-                .subject
-                .rsplit_once('.')
-                .and_then(|(_, token)| token.parse().ok());
-            let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(sender) = token.and_then(|token: u64| waiting.get(&token))
-                && let Err(mpsc::error::TrySendError::Full(message)) = sender.try_send(message)
-            {
-                tracing::warn!(subject = %message.subject, "an answer was dropped: nobody takes them");
-            }
+            self.take(message);
+        }
+    }
+
+    /// Hands one answer to whoever waits for it.
+    pub(crate) fn take(&self, message: Message) {
+        let token = message
+            .subject
+            .rsplit_once('.')
+            .and_then(|(_, token)| token.parse().ok());
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(sender) = token.and_then(|token: u64| waiting.get(&token))
+            && let Err(mpsc::error::TrySendError::Full(message)) = sender.try_send(message)
+        {
+            tracing::warn!(subject = %message.subject, "an answer was dropped: nobody takes them");
         }
     }
 }

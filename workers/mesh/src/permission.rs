@@ -169,6 +169,9 @@ fn harness(rights: &mut Permissions) {
             format!("$JS.ACK.{stream}.bell.>"),
         ]);
     }
+    // What one server holds alone is read there: see `direct`.
+    rights
+        .publish(["TURNS", "CONTROL", "SNAP"].map(|stream| format!("$JS.API.DIRECT.GET.{stream}")));
     rights.read_logs();
     // Messages in a log that are no commits, which the fence counts; whole logs cannot be purged.
     for k in 0..limits::LOG_STREAMS {

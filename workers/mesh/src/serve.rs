@@ -29,6 +29,7 @@ use crate::{
     call::{About, Query},
     connection::Mesh,
     function::{Function, Worker},
+    near::{Door, Near},
     registry::{self, hooks_key, worker_key},
     reply::Reply,
     rfc3339,
@@ -60,6 +61,20 @@ struct Shared {
     kill: CancellationToken,
 }
 
+/// The short ways to one worker's functions; they close when it is dropped.
+struct Doors {
+    near: Arc<Near>,
+    subjects: Vec<String>,
+}
+
+impl Drop for Doors {
+    fn drop(&mut self) {
+        for subject in &self.subjects {
+            self.near.close(subject);
+        }
+    }
+}
+
 impl Shared {
     fn memory(&self) -> MutexGuard<'_, Memory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
@@ -77,6 +92,7 @@ pub struct Serving {
     registering: JoinSet<()>,
     tasks: JoinSet<()>,
     key: String,
+    doors: Option<Doors>,
     _kill: DropGuard,
 }
 
@@ -89,6 +105,7 @@ impl Serving {
         if let Err(failure) = registry::remove(wire, &self.key).await {
             tracing::warn!(error = %failure, "the registration could not be removed; it ends by itself");
         }
+        self.doors = None;
         self.close.cancel();
         let deadline = Instant::now() + limits::DRAIN;
         let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
@@ -182,7 +199,7 @@ pub async fn serve(mesh: Mesh, worker: Worker) -> Result<Serving, Error> {
         version: VERSION.to_owned(),
         description,
         started: rfc3339::format(rfc3339::now_ms()),
-        endpoints,
+        endpoints: endpoints.clone(),
     };
     let mut registering = JoinSet::new();
     let mut questions = Vec::new();
@@ -192,6 +209,7 @@ pub async fn serve(mesh: Mesh, worker: Worker) -> Result<Serving, Error> {
     registering.spawn(service.run(mesh.wire().client.clone(), questions));
     let key = worker_key(name.as_str(), mesh.incarnation().as_str());
     register(&mesh, &key, &registration, &hooks).await?;
+    let doors = open_doors(&shared, &endpoints);
     registering.spawn(renew(mesh.clone(), key.clone(), registration));
     let stop = CancellationToken::new();
     let mut tasks = JoinSet::new();
@@ -214,7 +232,30 @@ pub async fn serve(mesh: Mesh, worker: Worker) -> Result<Serving, Error> {
         registering,
         tasks,
         key,
+        doors,
         _kill: kill.drop_guard(),
+    })
+}
+
+/// Opens the short way for workers of the same process.
+fn open_doors(shared: &Arc<Shared>, endpoints: &[Arc<Endpoint>]) -> Option<Doors> {
+    let near = &shared.mesh.wire().vicinity.as_ref()?.near;
+    for endpoint in endpoints {
+        // Weak: the doors are kept beside the connections that are kept in `shared`.
+        let (shared, served) = (Arc::downgrade(shared), Arc::clone(endpoint));
+        let door: Door = Arc::new(move |message| {
+            let (shared, served) = (shared.upgrade(), Arc::clone(&served));
+            Box::pin(async move {
+                if let Some(shared) = shared {
+                    run::accept(&shared, &served, message).await;
+                }
+            })
+        });
+        near.open(&endpoint.subject, door);
+    }
+    Some(Doors {
+        near: Arc::clone(near),
+        subjects: endpoints.iter().map(|e| e.subject.clone()).collect(),
     })
 }
 

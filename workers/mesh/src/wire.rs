@@ -18,7 +18,14 @@ use teamster_protocol::{
 };
 use tokio::{sync::watch, time::Instant};
 
-use crate::{Error, log::Reported, mux::Mux};
+use crate::{
+    Error,
+    direct::{self, Directs},
+    log::Reported,
+    mux::Mux,
+    near::{Door, Near},
+    permission::{self, Permissions},
+};
 
 /// Error numbers of the broker that decisions look at.
 pub(crate) mod code {
@@ -171,8 +178,33 @@ pub(crate) struct Wire {
     pub(crate) worker: WorkerName,
     pub(crate) incarnation: Incarnation,
     pub(crate) mux: Arc<Mux>,
+    /// The workers of the same process.
+    pub(crate) vicinity: Option<Vicinity>,
+    /// The streams that may be read without asking their leader.
+    pub(crate) directs: Arc<Directs>,
     /// What of the logs was reported as no commit.
     pub(crate) reported: Arc<Reported>,
+}
+
+/// The workers of the same process, and what may be asked of them.
+#[derive(Clone)]
+pub(crate) struct Vicinity {
+    pub(crate) near: Arc<Near>,
+    rights: Arc<Permissions>,
+}
+
+impl Vicinity {
+    /// What `worker` reaches the short way; nothing if it is none of the house's workers, whose rights are known.
+    pub(crate) fn new(near: Arc<Near>, worker: &str) -> Option<Self> {
+        let rights = Arc::new(permission::of(worker)?);
+        Some(Self { near, rights })
+    }
+
+    /// The short way to a subject that the worker may publish to.
+    pub(crate) fn door(&self, subject: &str) -> Option<Door> {
+        let door = self.near.door(subject)?;
+        self.rights.may_publish(subject).then_some(door)
+    }
 }
 
 impl Wire {
@@ -258,12 +290,18 @@ impl Wire {
         }
     }
 
-    /// A stored message, read at the stream's leader; `None` if there is none.
+    /// A stored message, as the stream's leader has it; `None` if there is none. A stream of one replica has no other reader
+    /// than its leader, and is asked the short way.
     pub(crate) async fn get(
         &self,
         stream: &str,
         get: &Get<'_>,
     ) -> Result<Option<StoredMessage>, Failure> {
+        if self.directs.has(self, stream).await
+            && let Some(found) = direct::get(self, stream, get).await?
+        {
+            return Ok(found.message);
+        }
         let got: Got = match self.api(&format!("STREAM.MSG.GET.{stream}"), get).await {
             Ok(got) => got,
             Err(failure) if failure.number() == Some(code::NO_MESSAGE) => return Ok(None),

@@ -137,6 +137,11 @@ pub fn generation(request: &RequestId) -> String {
     format!("gen.{request}")
 }
 
+/// All finished completions of a session: `gen.<s>.*.*`.
+pub fn generations(session: &SessionId) -> String {
+    format!("gen.{}.*.*", session.token())
+}
+
 /// Asks the router that streams a request: `gen.run.<request id>`.
 pub fn generation_run(request: &RequestId) -> String {
     format!("gen.run.{request}")

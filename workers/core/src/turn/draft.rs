@@ -151,10 +151,16 @@ impl Draft {
     }
 
     /// The state once the commit is stored at stream sequence `seq`.
-    pub fn stored(self, sealed: Sealed, seq: u64) -> State {
+    pub fn stored(self, sealed: &Sealed, seq: u64) -> State {
         let mut state = self.state;
-        let commit = sealed.commit;
-        state.seal(commit.head, commit.outbox, commit.at_ms, sealed.hash, seq);
+        let commit = &sealed.commit;
+        state.seal(
+            commit.head.clone(),
+            commit.outbox.clone(),
+            commit.at_ms,
+            sealed.hash,
+            seq,
+        );
         state
     }
 

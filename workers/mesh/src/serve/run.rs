@@ -42,6 +42,10 @@ async fn serve(
 ) {
     let began = Instant::now();
     let reply = message.reply.clone();
+    if !is_asked(&message) {
+        tracing::warn!(subject = %message.subject, "a message that asks for no answer was passed by");
+        return;
+    }
     let outcome = match request::read(&message.subject, message.headers.as_ref()) {
         Ok(said) => outcome(&shared, &endpoint, message, said, slot).await,
         Err(fault) => Err(fault),
@@ -50,6 +54,13 @@ async fn serve(
         .stats
         .count(began.elapsed(), outcome.as_ref().err());
     answer(&shared, reply, Reply::Final(outcome)).await;
+}
+
+/// Whether somebody asks: a request names an inbox. What the broker sends on by itself (the content of a stream to whatever
+/// subject a reader names) does not, so that nobody reaches a function in the name of another by it.
+fn is_asked(message: &Message) -> bool {
+    let reply = message.reply.as_ref();
+    reply.is_some_and(|reply| reply.starts_with("_INBOX."))
 }
 
 /// What the request comes to: from memory, from the run that is under way, or from a run of its own.
@@ -262,6 +273,11 @@ pub(super) async fn answer(shared: &Shared, to: Option<async_nats::Subject>, rep
     let Some(to) = to else { return };
     let (headers, body): (_, Bytes) = reply.write();
     let wire = shared.mesh.wire();
+    let left = match &wire.vicinity {
+        Some(vicinity) => vicinity.near.answer(&to, headers, body),
+        None => Err((headers, body)),
+    };
+    let Err((headers, body)) = left else { return };
     if let Err(failure) = wire.tell(to.to_string(), headers, body).await {
         tracing::warn!(error = %failure, "an answer could not be sent");
     }

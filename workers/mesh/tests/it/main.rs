@@ -15,6 +15,7 @@ mod commit;
 mod connect;
 mod fixture;
 mod lane;
+mod near;
 mod noise;
 mod permission;
 mod registry;

@@ -56,30 +56,37 @@ async fn a_snapshot_is_replaced_and_read_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_completion_is_kept_until_it_is_removed() {
+async fn completions_are_kept_until_those_of_their_session_are_removed() {
     let (_nats, mesh) = mesh().await;
     let generations = mesh.generations();
     let request = RequestId::of(&session("a b"), 3, 1);
-    let other = RequestId::of(&session("a b"), 3, 2);
+    let (same, other) = (
+        RequestId::of(&session("a b"), 3, 2),
+        RequestId::of(&session("a"), 3, 1),
+    );
     assert_eq!(generations.get(&request).await.expect("read"), None);
     generations
         .put(&request, &completion("one"))
         .await
         .expect("sent");
-    generations
-        .put(&other, &completion("two"))
-        .await
-        .expect("sent");
+    for further in [&same, &other] {
+        generations
+            .put(further, &completion("two"))
+            .await
+            .expect("sent");
+    }
     let kept = wait::some(LIMIT, "the completion is kept", || async {
         generations.get(&request).await.expect("read")
     })
     .await;
     assert_eq!(kept, completion("one"));
-    generations.remove(&request).await;
-    wait::until(LIMIT, "the completion is removed", || async {
-        generations.get(&request).await.expect("read").is_none()
-    })
-    .await;
+    generations.remove(&session("a b")).await;
+    for removed in [&request, &same] {
+        wait::until(LIMIT, "the completion is removed", || async {
+            generations.get(removed).await.expect("read").is_none()
+        })
+        .await;
+    }
     assert_eq!(
         generations.get(&other).await.expect("read"),
         Some(completion("two"))

@@ -303,7 +303,7 @@ async fn a_generation_is_kept_and_shown_within_the_permissions() {
         })
         .await;
     }
-    harness.generations().remove(&request()).await;
+    harness.generations().remove(&session()).await;
     let mut questions = router
         .subscribe(subject::generation_run(&request()))
         .await

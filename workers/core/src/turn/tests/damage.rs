@@ -38,7 +38,7 @@ fn accept(damage: Damage, seq: u64) -> (Vec<u8>, Commit, State) {
     let owner = Incarnation::parse("me").expect("valid");
     let sealed = draft.seal(&owner, bell, 9_000_000).expect("encodes");
     let (bytes, commit) = (sealed.bytes.clone(), sealed.commit.clone());
-    (bytes, commit, draft.stored(sealed, seq))
+    (bytes, commit, draft.stored(&sealed, seq))
 }
 
 /// Ways in which a log comes to harm, behind which something is left.

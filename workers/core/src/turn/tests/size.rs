@@ -40,7 +40,7 @@ impl Driver {
         };
         let owner = Incarnation::parse("me").expect("valid");
         let sealed = self.draft.seal(&owner, bell, 5).expect("encodes");
-        let state = self.draft.clone().stored(sealed.clone(), sealed.commit.n);
+        let state = self.draft.clone().stored(&sealed, sealed.commit.n);
         self.commits.push(sealed);
         self.draft = Draft::new(state);
     }

@@ -223,7 +223,7 @@ impl World {
             )
             .expect("encodes");
         self.log.push((sealed.bytes.clone(), sealed.commit.clone()));
-        let state = draft.stored(sealed, self.log.len() as u64);
+        let state = draft.stored(&sealed, self.log.len() as u64);
         assert_eq!(
             state,
             self.load(),
