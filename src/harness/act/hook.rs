@@ -1,8 +1,11 @@
 //! Runs the hooks of a point, one after another, each with its deadline and all within one.
 
+use std::time::Duration;
+
 use teamster_core::turn::{HookNote, Outcome, state::Turn};
 use teamster_mesh::connection::Call;
 use teamster_protocol::{
+    Fault,
     hook::{Binding, Generate, Mutations, OnError, Point, Request, Verdict},
     limits,
 };
@@ -10,6 +13,11 @@ use tokio::time::Instant;
 
 use super::generate;
 use crate::harness::work::Work;
+
+/// How long a hook may be absent before it counts as failed.
+const ABSENCE: Duration = Duration::from_secs(2);
+/// Pause between two questions whether it is back.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// What a hook that could not be heard means.
 pub(super) enum Deaf {
@@ -110,7 +118,7 @@ pub(super) async fn hear(
                 timeout,
                 ..Call::new(binding.function.clone(), body)
             };
-            match tokio::time::timeout(timeout, work.harness.mesh.call(call)).await {
+            match tokio::time::timeout(timeout, ask(work, call)).await {
                 Ok(Ok(body)) => read(&body, binding),
                 Ok(Err(fault)) => Err(fault.to_string()),
                 Err(_) => Err(format!(
@@ -131,6 +139,19 @@ pub(super) async fn hear(
                 OnError::FailClosed => Err(Deaf::Closed(text)),
                 OnError::FailOpen => Err(Deaf::Open(text)),
             }
+        }
+    }
+}
+
+/// Asks, and waits a little for a hook that is absent: after a restart of the broker each worker comes back in its own time.
+async fn ask(work: &Work<'_>, call: Call) -> Result<bytes::Bytes, Fault> {
+    let begun = Instant::now();
+    loop {
+        match work.harness.mesh.call(call.clone()).await {
+            Err(fault) if fault.code == "mesh.no_responders" && begun.elapsed() < ABSENCE => {
+                tokio::time::sleep(PAUSE).await;
+            }
+            answer => return answer,
         }
     }
 }
