@@ -22,6 +22,7 @@ mod status;
 mod stop;
 mod up;
 mod worker;
+mod workers;
 
 use std::{
     ffi::OsString,
@@ -117,6 +118,9 @@ enum Command {
     /// Ask what the policy says about a call
     #[command(subcommand)]
     Policy(policy::Command),
+    /// See who serves the mesh, and let workers from outside serve
+    #[command(subcommand)]
+    Workers(workers::Command),
     /// Start a server and all workers, or all workers against an existing server
     Up(up::Options),
     /// Run some workers against an existing server
@@ -235,6 +239,7 @@ async fn dispatch(cli: Cli, out: &Output) -> Result<Exit, Failure> {
         Command::Approvals(command) => Box::pin(approvals::run(global, out, command)).await,
         Command::Functions(command) => Box::pin(functions::run(global, out, command)).await,
         Command::Policy(command) => Box::pin(policy::run(global, out, command)).await,
+        Command::Workers(command) => Box::pin(workers::run(global, out, command)).await,
         Command::Up(options) => Box::pin(up::run(global, out, options)).await,
         Command::Worker(options) => Box::pin(worker::run(global, out, options)).await,
         Command::Doctor(options) => Box::pin(doctor::run(global, out, options)).await,

@@ -5,6 +5,7 @@ mod help;
 mod live;
 pub mod place;
 mod trouble;
+mod workers;
 
 use std::{path::Path, process::Output, time::Duration};
 

@@ -11,6 +11,7 @@ pub mod binary;
 mod config;
 pub mod data;
 pub mod error;
+pub mod grant;
 mod health;
 mod identity;
 mod record;
@@ -26,8 +27,6 @@ pub use error::Error;
 pub use health::{Durability, check_durability};
 pub use record::{Running, running};
 use server::{Plan, Server};
-
-use crate::{credential, permission};
 
 /// The first and the longest pause before a server that ended is started again.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -69,10 +68,8 @@ impl Broker {
     /// Starts the server of a data directory, or adopts the one that a killed process left running. The caller holds the
     /// directory's [`InstanceLock`]. Returns when the server is ready and has proven that its acknowledgements mean the disk.
     pub async fn start(data: &DataDir, options: Options) -> Result<Self, Error> {
-        let keys = credential::ensure(
-            &data.credentials(),
-            permission::users().chain([permission::SYSTEM]),
-        )?;
+        // Credentials and the list of workers from outside must be readable before anything is fetched or started.
+        grant::config(data)?;
         let binary = if let Some(binary) = options.binary {
             binary
         } else {
@@ -83,7 +80,6 @@ impl Broker {
         let plan = Arc::new(Plan {
             data: data.clone(),
             binary,
-            config: config::Config::new(data, &keys)?,
         });
         let end = CancellationToken::new();
         let adopted = plan.adopt().await?;
@@ -159,7 +155,7 @@ async fn supervise(
             biased;
             () = end.cancelled() => {
                 server.end().await;
-                if let Err(error) = plan.record(port, None) {
+                if let Err(error) = plan.record_end(port) {
                     tracing::warn!(%error, "the server's end could not be written down");
                 }
                 return;

@@ -30,13 +30,7 @@ pub fn ensure<'a>(
     dir: &Path,
     users: impl IntoIterator<Item = &'a str>,
 ) -> Result<BTreeMap<String, String>, Error> {
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(DIRECTORY_MODE)
-        .create(dir)
-        .map_err(io(format!("creating {}", dir.display())))?;
-    fs::set_permissions(dir, fs::Permissions::from_mode(DIRECTORY_MODE))
-        .map_err(io(format!("closing {} to others", dir.display())))?;
+    private_directory(dir)?;
     users
         .into_iter()
         .map(|user| {
@@ -47,6 +41,17 @@ pub fn ensure<'a>(
             Ok((user.to_owned(), read(&path)?.public_key()))
         })
         .collect()
+}
+
+/// Makes sure that a directory is there and that only its owner can use it.
+pub(crate) fn private_directory(dir: &Path) -> Result<(), Error> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(DIRECTORY_MODE)
+        .create(dir)
+        .map_err(io(format!("creating {}", dir.display())))?;
+    fs::set_permissions(dir, fs::Permissions::from_mode(DIRECTORY_MODE))
+        .map_err(io(format!("closing {} to others", dir.display())))
 }
 
 /// The key pair that a file holds.

@@ -4,10 +4,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use async_nats::{Message, Subscriber};
@@ -18,7 +15,6 @@ use tokio::sync::mpsc;
 pub(crate) struct Mux {
     /// `_INBOX.<worker>.<incarnation>`.
     prefix: String,
-    next: AtomicU64,
     waiting: Mutex<HashMap<u64, mpsc::Sender<Message>>>,
 }
 
@@ -37,7 +33,6 @@ impl Mux {
     pub(crate) fn new(prefix: String) -> Self {
         Self {
             prefix,
-            next: AtomicU64::new(1),
             waiting: Mutex::new(HashMap::new()),
         }
     }
@@ -49,7 +44,8 @@ impl Mux {
 
     /// A place for the answers to a new request. At most `answers_max` of them wait to be taken; more are dropped.
     pub(crate) fn open(self: &Arc<Self>, answers_max: usize) -> Replies {
-        let token = self.next.fetch_add(1, Ordering::Relaxed);
+        // Whoever was asked once knows the prefix; what cannot be guessed is where the next answer is awaited.
+        let token = uuid::Uuid::now_v7().as_u64_pair().1;
         let (sender, messages) = mpsc::channel(answers_max);
         self.waiting
             .lock()

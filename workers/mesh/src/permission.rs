@@ -10,10 +10,13 @@
 //!
 //! Who may answer requests may publish to whatever reply subject a message names that it receives. So nobody who may answer can
 //! send a message to itself: what it may publish to and what it may subscribe to have no subject in common.
+//!
+//! The same holds for the live configuration: the operator alone writes it and, like every worker, reads it in the wrapped form
+//! only. A worker hears that its own section has changed.
 
 use std::{collections::BTreeSet, time::Duration};
 
-use teamster_protocol::{input::ControlKind, limits};
+use teamster_protocol::{id::WorkerName, input::ControlKind, limits};
 
 /// The user that reads the server's own settings, in an account of its own.
 pub const SYSTEM: &str = "system";
@@ -26,6 +29,8 @@ pub const OWNER: &str = "owner";
 
 /// The bucket of the registry, as a stream.
 const REGISTRY: &str = "KV_registry";
+/// The bucket of the live configuration, as a stream.
+const CONFIG: &str = "KV_config";
 /// Asks all servers, here the one, for their settings.
 pub(crate) const SETTINGS: &str = "$SYS.REQ.SERVER.PING.VARZ";
 /// What an inbox begins with; a user's name follows.
@@ -113,6 +118,22 @@ pub fn users() -> impl Iterator<Item = &'static str> {
     ROLES.iter().map(|role| role.name)
 }
 
+/// Workers of the house that are no users yet. No worker from outside takes their names.
+const RESERVED: [&str; 7] = [
+    SYSTEM,
+    "mcp",
+    "gateway",
+    "telegram",
+    "cron",
+    "documents",
+    "teamster",
+];
+
+/// Whether a name is one of the house's: a user, a namespace, or kept for a coming worker.
+pub fn is_of_the_house(name: &str) -> bool {
+    RESERVED.contains(&name) || owner_of(name).is_some() || users().any(|user| user == name)
+}
+
 /// The worker that alone serves a function namespace.
 pub fn owner_of(namespace: &str) -> Option<&'static str> {
     ROLES
@@ -127,10 +148,27 @@ pub fn of(user: &str) -> Option<Permissions> {
     let mut rights = Permissions::default();
     rights.subscribe([format!("{INBOX}.{user}.>")]);
     if !role.namespaces.is_empty() {
-        rights.serve(role);
+        rights.serve(role.name, role.namespaces, role.answers);
+        rights.publish([format!("$KV.registry.hooks.{user}")]);
+        rights.look(CONFIG);
+        rights.subscribe([format!("$KV.config.{user}")]);
     }
     (role.grant)(&mut rights);
     Some(rights)
+}
+
+/// What a worker from outside may do: serve its namespaces, register itself, be discovered, and answer who asks it. It binds no
+/// hook, calls nobody and reads nothing.
+pub fn of_outside<'a>(
+    name: &WorkerName,
+    namespaces: impl IntoIterator<Item = &'a str>,
+) -> Permissions {
+    let mut rights = Permissions::default();
+    rights.subscribe([format!("{INBOX}.{name}.>")]);
+    let namespaces: Vec<&str> = namespaces.into_iter().collect();
+    let answers = Answers::Asked(limits::CALL_TIMEOUT_MAX);
+    rights.serve(name.as_str(), &namespaces, answers);
+    rights
 }
 
 /// What the user of the system account may do: ask the server for its settings.
@@ -236,6 +274,8 @@ fn operator(rights: &mut Permissions) {
         rights.read(stream);
     }
     rights.publish(["$KV.registry.hooks.*"]);
+    rights.look(CONFIG);
+    rights.publish(["$KV.config.*"]);
 }
 
 /// Creates and checks what the others use.
@@ -268,9 +308,8 @@ impl Permissions {
     }
 
     /// Serving: the own namespaces, the discovery of services, the own registration.
-    fn serve(&mut self, role: &Role) {
-        let name = role.name;
-        for namespace in role.namespaces {
+    fn serve(&mut self, name: &str, namespaces: &[&str], answers: Answers) {
+        for namespace in namespaces {
             self.subscribe([
                 format!("fn.{namespace}.>"),
                 format!("op.*.{namespace}.>"),
@@ -286,10 +325,9 @@ impl Permissions {
         }
         self.publish([
             format!("$KV.registry.worker.{name}.*"),
-            format!("$KV.registry.hooks.{name}"),
             format!("$JS.API.STREAM.INFO.{REGISTRY}"),
         ]);
-        let Answers::Asked(within) = role.answers else {
+        let Answers::Asked(within) = answers else {
             self.publish([format!("{INBOX}.>")]);
             return;
         };

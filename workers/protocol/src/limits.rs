@@ -44,6 +44,10 @@ pub const TITLE_BYTES_MAX: usize = 256;
 pub const HISTORY_BYTES_MAX: usize = 1024 * 1024;
 /// Bytes of one YAML document before it is parsed.
 pub const YAML_BYTES_MAX: usize = 256 * 1024;
+/// Bytes of one worker's live configuration.
+pub const CONFIG_BYTES_MAX: usize = 64 * 1024;
+/// Revisions of a worker's live configuration that are kept.
+pub const CONFIG_HISTORY_MAX: usize = 16;
 /// Bytes of text in a fault's message or hint.
 pub const FAULT_TEXT_BYTES_MAX: usize = 2048;
 /// Bytes of an idempotency key.
@@ -216,5 +220,11 @@ pub const INBOX_DECIDED_MAX: usize = 64;
 pub const POLICY_PINS_MAX: usize = 4096;
 /// How often a gate looks whether its policy file has changed.
 pub const POLICY_POLL_EVERY: Duration = Duration::from_secs(2);
+/// How often it is looked whether the configuration file has changed.
+pub const CONFIG_FILE_POLL_EVERY: Duration = Duration::from_secs(2);
+/// How often the live configuration is read without a word that it changed.
+pub const CONFIG_READ_EVERY: Duration = Duration::from_secs(30);
+/// Refused changes of the configuration that a worker remembers.
+pub const CONFIG_REFUSALS_MAX: usize = 16;
 /// How long a decision waits for the commit that takes it.
 pub const DECISION_WAIT: Duration = Duration::from_secs(10);

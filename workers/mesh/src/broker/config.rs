@@ -8,7 +8,7 @@ use std::{
 
 use teamster_protocol::{Digest, limits};
 
-use super::{data::DataDir, error::Error};
+use super::{data::DataDir, error::Error, grant::Grants};
 use crate::permission::{self, Permissions};
 
 /// The name of the account that all workers share.
@@ -33,8 +33,13 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// The configuration of a data directory's server. `keys` are the users' public keys.
-    pub(crate) fn new(data: &DataDir, keys: &BTreeMap<String, String>) -> Result<Self, Error> {
+    /// The configuration of a data directory's server. `keys` are the public keys of the house's users, `grants` the workers
+    /// from outside.
+    pub(crate) fn new(
+        data: &DataDir,
+        keys: &BTreeMap<String, String>,
+        grants: &Grants,
+    ) -> Result<Self, Error> {
         let mut text = String::new();
         // Writing to a string does not fail.
         let _ = write!(
@@ -63,7 +68,7 @@ impl Config {
         );
         text.push_str("  SYS {\n    users: [\n");
         if let Some(key) = keys.get(permission::SYSTEM) {
-            push_user(&mut text, permission::SYSTEM, key, &permission::system());
+            text.push_str(&user_block(permission::SYSTEM, key, &permission::system()));
         }
         let _ = writeln!(
             text,
@@ -71,8 +76,11 @@ impl Config {
         );
         for user in permission::users() {
             if let (Some(key), Some(rights)) = (keys.get(user), permission::of(user)) {
-                push_user(&mut text, user, key, &rights);
+                text.push_str(&user_block(user, key, &rights));
             }
+        }
+        for (name, grant) in &grants.workers {
+            text.push_str(&super::grant::block(name, grant));
         }
         text.push_str("    ]\n  }\n}\n");
         Ok(Self { text })
@@ -94,7 +102,8 @@ impl Config {
     }
 }
 
-fn push_user(text: &mut String, user: &str, key: &str, rights: &Permissions) {
+/// One user of the configuration. All that stands in it is ours or was read as a name or a key.
+pub(super) fn user_block(user: &str, key: &str, rights: &Permissions) -> String {
     let list = |subjects: &BTreeSet<String>| {
         subjects.iter().fold(String::new(), |mut list, subject| {
             let _ = write!(list, "\n            \"{subject}\"");
@@ -107,12 +116,11 @@ fn push_user(text: &mut String, user: &str, key: &str, rights: &Permissions) {
             within.as_secs()
         )
     });
-    let _ = writeln!(
-        text,
-        "      # {user}\n      {{ nkey: {key}\n        permissions: {{\n          publish: {{ allow: [{}\n          ] }}\n          subscribe: {{ allow: [{}\n          ] }}\n{answers}        }}\n      }}",
+    format!(
+        "      # {user}\n      {{ nkey: {key}\n        permissions: {{\n          publish: {{ allow: [{}\n          ] }}\n          subscribe: {{ allow: [{}\n          ] }}\n{answers}        }}\n      }}\n",
         list(&rights.publish),
         list(&rights.subscribe),
-    );
+    )
 }
 
 /// A path as a string of the configuration.
@@ -137,7 +145,7 @@ mod tests {
             .chain([permission::SYSTEM])
             .map(|user| (user.to_owned(), format!("KEY_{user}")))
             .collect();
-        Config::new(&DataDir::open(dir)?, &keys)
+        Config::new(&DataDir::open(dir)?, &keys, &Grants::default())
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! <data>/nats/server.json          the server's process, port and settings, for the next `up`
 //! <data>/nats/jetstream/           the streams
 //! <data>/credentials/<user>.creds  one seed each, readable by its owner alone
+//! <data>/grants.json               workers from outside and what they serve
 //! <data>/log/nats-server.log       the server's log, rotated
 //! ```
 

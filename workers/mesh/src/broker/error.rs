@@ -51,6 +51,14 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
+    /// The list of workers from outside cannot be used.
+    #[error("{} is no list of workers from outside ({problem}); correct it, or move it away to grant them anew", path.display())]
+    Grants {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
     /// The server ended while it was starting.
     #[error("nats-server ended at its start: {output}")]
     Ended {

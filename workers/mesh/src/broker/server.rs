@@ -14,7 +14,7 @@ use std::{
 
 use nix::sys::signal::Signal;
 use serde::Deserialize;
-use teamster_protocol::text;
+use teamster_protocol::{Digest, text};
 use tokio::{
     process::Child,
     time::{Instant, sleep},
@@ -22,9 +22,9 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    config::Config,
     data::{DataDir, open_lock},
     error::{Error, io},
+    grant,
     health::Settings,
     identity::{Identity, readers_of},
     record::Record,
@@ -51,7 +51,6 @@ const QUOTE_BYTES_MAX: usize = 600;
 pub(crate) struct Plan {
     pub(crate) data: DataDir,
     pub(crate) binary: PathBuf,
-    pub(crate) config: Config,
 }
 
 /// A running server.
@@ -114,7 +113,7 @@ impl Plan {
                 identity,
                 child: None,
             };
-            let why_not = if record.config == self.config.digest() {
+            let why_not = if record.config == grant::config(&self.data)?.digest() {
                 self.verify(record.port).await.err()
             } else {
                 Some(Error::Unfit {
@@ -151,9 +150,9 @@ impl Plan {
         let nats = self.data.nats();
         let lock = self.lock_store().await?;
         clear_ports(&nats);
-        let file = nats.join("nats-server.conf");
-        credential::write_whole(&file, self.config.render(port).as_bytes())
-            .map_err(io(format!("writing {}", file.display())))?;
+        // Read anew at each start: workers from outside come and go.
+        let config = grant::config(&self.data)?;
+        let file = grant::write_config(&self.data, &config, port)?;
         let words = nats.join("start.log");
         let output = fs::File::create(&words).map_err(io("opening the server's output"))?;
         let mut command = std::process::Command::new(&self.binary);
@@ -176,7 +175,7 @@ impl Plan {
             child: Some(child),
         };
         let ready = tokio::select! {
-            ready = self.wait_until_ready(&mut server) => ready,
+            ready = self.wait_until_ready(&mut server, config.digest()) => ready,
             () = end.cancelled() => Err(Error::Cancelled),
         };
         match ready {
@@ -194,14 +193,18 @@ impl Plan {
         (port != 0 && TcpListener::bind(("127.0.0.1", port)).is_ok()).then_some(port)
     }
 
-    /// Writes down which server runs; after an orderly end, where it ran.
-    pub(crate) fn record(&self, port: u16, process: Option<Identity>) -> Result<(), Error> {
-        Record {
-            process,
+    /// Writes down that a server has ended in order, and where it ran.
+    pub(crate) fn record_end(&self, port: u16) -> Result<(), Error> {
+        self.record(Record {
+            process: None,
             port,
-            config: self.config.digest(),
-        }
-        .store(&self.data)
+            config: Digest::ZERO,
+        })
+    }
+
+    fn record(&self, record: Record) -> Result<(), Error> {
+        let _lock = grant::lock(&self.data)?;
+        record.store(&self.data)
     }
 
     /// Whether the server on `port` is ours and fit.
@@ -211,7 +214,8 @@ impl Plan {
             .check(&self.data.nats())
     }
 
-    async fn wait_until_ready(&self, server: &mut Server) -> Result<(), Error> {
+    /// `config` is the digest of what the server was started with.
+    async fn wait_until_ready(&self, server: &mut Server, config: Digest) -> Result<(), Error> {
         let ports = self
             .data
             .nats()
@@ -231,7 +235,11 @@ impl Plan {
             sleep(POLL).await;
         }
         // Written before the server is asked: a process that is killed here leaves one that can be adopted.
-        self.record(server.port, Some(server.identity.clone()))?;
+        self.record(Record {
+            process: Some(server.identity.clone()),
+            port: server.port,
+            config,
+        })?;
         loop {
             match self.verify(server.port).await {
                 Err(Error::Ask(_)) if server.identity.is_alive() && Instant::now() < deadline => {

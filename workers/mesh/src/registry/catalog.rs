@@ -9,6 +9,8 @@ use teamster_protocol::{
     registry,
 };
 
+use crate::permission;
+
 /// What the registry says at one moment.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Catalog {
@@ -50,7 +52,7 @@ impl Catalog {
     }
 }
 
-/// Which workers claim which functions.
+/// Which workers claim which functions. In a namespace of the house only its owner's claim counts, where the owner makes one.
 fn claims(workers: &[registry::Worker]) -> BTreeMap<FunctionId, BTreeSet<String>> {
     let mut claims: BTreeMap<FunctionId, BTreeSet<String>> = BTreeMap::new();
     for worker in workers {
@@ -59,6 +61,13 @@ fn claims(workers: &[registry::Worker]) -> BTreeMap<FunctionId, BTreeSet<String>
                 .entry(contract.id.clone())
                 .or_default()
                 .insert(worker.name.to_string());
+        }
+    }
+    for (id, names) in &mut claims {
+        if let Some(owner) = permission::owner_of(id.namespace())
+            && names.contains(owner)
+        {
+            names.retain(|name| name == owner);
         }
     }
     claims
@@ -70,9 +79,14 @@ pub(super) fn build(entries: &BTreeMap<String, Bytes>) -> Catalog {
     let mut catalog = Catalog::default();
     for (key, body) in entries {
         if key.starts_with("worker.") {
-            catalog.workers.extend(read::<registry::Worker>(key, body));
+            // The broker lets a worker write its own keys only; what such an entry says of itself counts no further.
+            let entry = read::<registry::Worker>(key, body);
+            catalog.workers.extend(entry.filter(|entry| {
+                *key == super::worker_key(entry.name.as_str(), entry.incarnation.as_str())
+            }));
         } else if key.starts_with("hooks.")
             && let Some(hooks) = read::<registry::Hooks>(key, body)
+            && *key == super::hooks_key(hooks.name.as_str())
         {
             let name = hooks.name.to_string();
             let bound = hooks.bindings.into_iter();
@@ -90,7 +104,7 @@ pub(super) fn build(entries: &BTreeMap<String, Bytes>) -> Catalog {
         for contract in &worker.functions {
             if claims
                 .get(&contract.id)
-                .is_some_and(|names| names.len() == 1)
+                .is_some_and(|names| names.len() == 1 && names.contains(worker.name.as_str()))
             {
                 catalog.functions.insert(
                     contract.id.clone(),
@@ -192,6 +206,24 @@ mod tests {
             BTreeSet::from(["evil".to_owned(), "good".to_owned()])
         );
         assert_eq!(conflicts.len(), 1);
+    }
+
+    #[test]
+    fn a_worker_from_outside_takes_nothing_of_the_house() {
+        let (_, forged) = worker("router", "9", &[("router::chat", "forged")]);
+        let entries = BTreeMap::from([
+            worker("sandbox", "1", &[("fs::read", "ours")]),
+            worker("evil", "2", &[("fs::read", "theirs"), ("evil::x", "")]),
+            ("worker.evil.9".to_owned(), forged),
+        ]);
+        let catalog = build(&entries);
+        assert_eq!(catalog.functions[&function("fs::read")].1, "sandbox");
+        assert_eq!(
+            catalog.functions[&function("fs::read")].0.description,
+            "ours"
+        );
+        assert_eq!(catalog.functions.len(), 2, "{:?}", catalog.functions.keys());
+        assert_eq!(catalog.conflicts(), BTreeMap::new());
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub(crate) const EVENTS: &str = "EVENTS";
 pub(crate) const LIVE: &str = "LIVE";
 /// The bucket of workers, functions and hooks.
 pub(crate) const REGISTRY: &str = "registry";
+/// The bucket of the live configuration.
+pub(crate) const CONFIG: &str = "config";
 /// The doorbell consumer of TURNS and of CONTROL.
 pub(crate) const BELL: &str = "bell";
 
@@ -93,7 +95,7 @@ pub(super) fn streams(replicas: usize) -> Vec<Value> {
     ];
     all.extend((0..limits::LOG_STREAMS).map(log));
     all.push(bucket(REGISTRY, 1));
-    all.push(bucket("config", 16));
+    all.push(bucket(CONFIG, limits::CONFIG_HISTORY_MAX as u64));
     all.push(bucket("heads", 1));
     for stream in &mut all {
         if let Some(fields) = stream.as_object_mut() {
