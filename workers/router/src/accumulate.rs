@@ -12,7 +12,10 @@ use teamster_protocol::{
     usage::Usage,
 };
 
-use crate::chunk::{CallPiece, Chunk, Finish, InBand};
+use crate::{
+    chunk::{CallPiece, Chunk, Finish, InBand},
+    halves::Joiner,
+};
 
 /// Bytes that a call counts for besides its name and arguments, so that empty calls are bounded too.
 const CALL_BYTES: usize = 64;
@@ -28,6 +31,31 @@ pub struct Accumulator {
     usage: Option<Usage>,
     finish: Option<Finish>,
     error: Option<InBand>,
+    halves: Halves,
+}
+
+/// First halves of characters that wait for their others, one a kind of text.
+#[derive(Debug, Default)]
+struct Halves {
+    text: Joiner,
+    thinking: Joiner,
+    arguments: Joiner,
+}
+
+impl Halves {
+    fn join(&mut self, chunk: &mut Chunk) {
+        let has_halves = chunk.has_halves;
+        let join = |joiner: &mut Joiner, text: &mut String| {
+            if !text.is_empty() && (has_halves || joiner.waits()) {
+                *text = joiner.join(text);
+            }
+        };
+        join(&mut self.text, &mut chunk.text);
+        join(&mut self.thinking, &mut chunk.thinking);
+        for piece in &mut chunk.calls {
+            join(&mut self.arguments, &mut piece.arguments);
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -60,8 +88,9 @@ pub enum Ending {
 
 impl Accumulator {
     /// Takes a chunk; returns what became visible by it.
-    pub fn push(&mut self, chunk: Chunk) -> Vec<DeltaKind> {
+    pub fn push(&mut self, mut chunk: Chunk) -> Vec<DeltaKind> {
         let mut deltas = Vec::new();
+        self.halves.join(&mut chunk);
         if let Some(usage) = chunk.usage.filter(|usage| usage.total() > 0) {
             self.usage = Some(usage);
         }

@@ -8,6 +8,8 @@
 use serde_json::Value;
 use teamster_protocol::usage::Usage;
 
+use crate::halves;
+
 /// What one chunk brings.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Chunk {
@@ -25,6 +27,8 @@ pub struct Chunk {
     pub calls: Vec<CallPiece>,
     /// Why the model stopped, if it did.
     pub finish: Option<Finish>,
+    /// Whether texts hold halves of characters, to be joined with their others.
+    pub has_halves: bool,
 }
 
 /// A piece of one call.
@@ -73,8 +77,15 @@ pub enum Finish {
 impl Chunk {
     /// Reads a chunk; `kind` is the type of the event that brought it. `None`: it is no JSON object.
     pub fn read(kind: &str, data: &str) -> Option<Self> {
-        let value: Value = serde_json::from_str(data).ok()?;
-        value.is_object().then(|| Self::of(kind, &value))
+        let read = |data: &str| serde_json::from_str::<Value>(data).ok();
+        let (value, has_halves) = match read(data) {
+            Some(value) => (value, false),
+            None => (read(&halves::mark(data)?)?, true),
+        };
+        value.is_object().then(|| Self {
+            has_halves,
+            ..Self::of(kind, &value)
+        })
     }
 
     /// Reads a parsed chunk or whole answer.

@@ -15,6 +15,7 @@ pub mod engine;
 pub mod error;
 mod flight;
 mod functions;
+mod halves;
 pub mod price;
 pub mod project;
 pub mod provider;
