@@ -7,4 +7,4 @@ mod fault_code;
 mod link;
 mod manifest;
 mod source;
-mod tree;
+pub mod tree;

@@ -23,3 +23,4 @@ mod house;
 mod own;
 mod scene;
 mod turn;
+mod wire;

@@ -10,12 +10,12 @@ use std::{
 use serde_json::Value;
 
 /// The folder of the workspace.
-pub(super) fn root() -> &'static Path {
+pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// Tracked files that are text, by their path in the repository, with `/` between folders.
-pub(super) fn files() -> &'static BTreeMap<String, String> {
+pub fn files() -> &'static BTreeMap<String, String> {
     static FILES: LazyLock<BTreeMap<String, String>> = LazyLock::new(|| {
         let listed = output(Command::new("git").args(["ls-files", "-z"]));
         let files: BTreeMap<_, _> = listed
@@ -35,7 +35,7 @@ pub(super) fn files() -> &'static BTreeMap<String, String> {
 }
 
 /// Tracked Rust files.
-pub(super) fn sources() -> impl Iterator<Item = (&'static str, &'static str)> {
+pub fn sources() -> impl Iterator<Item = (&'static str, &'static str)> {
     files()
         .iter()
         .filter(|(name, _)| Path::new(name).extension().is_some_and(|end| end == "rs"))
@@ -43,7 +43,7 @@ pub(super) fn sources() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 /// The packages of the workspace as cargo describes them.
-pub(super) fn packages() -> &'static [Value] {
+pub fn packages() -> &'static [Value] {
     static PACKAGES: LazyLock<Vec<Value>> = LazyLock::new(|| {
         let metadata = output(Command::new(env!("CARGO")).args([
             "metadata",
@@ -59,19 +59,19 @@ pub(super) fn packages() -> &'static [Value] {
 }
 
 /// A text field of a JSON object.
-pub(super) fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+pub fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_default()
 }
 
 /// The path of `file` in the repository.
-pub(super) fn relative(file: &str) -> String {
+pub fn relative(file: &str) -> String {
     let path = PathBuf::from(file);
     let path = path.strip_prefix(root()).unwrap_or(&path);
     path.to_string_lossy().replace('\\', "/")
 }
 
 /// What is code of a source text: comments are cut, line by line, and lines keep their numbers.
-pub(super) fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
+pub fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines().enumerate().map(|(index, line)| {
         let code = match line.find("//") {
             // `://` is an address in a string.
@@ -83,7 +83,7 @@ pub(super) fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
 }
 
 /// Whether `line` of `name` is test code. By our habit the tests of a file stand at its end.
-pub(super) fn is_test(name: &str, text: &str, line: usize) -> bool {
+pub fn is_test(name: &str, text: &str, line: usize) -> bool {
     let is_test_file = name.starts_with("tests/")
         || name.contains("/tests/")
         || name.starts_with("benches/")
@@ -98,7 +98,7 @@ pub(super) fn is_test(name: &str, text: &str, line: usize) -> bool {
 }
 
 /// Fails with all places at once.
-pub(super) fn assert_none(rule: &str, places: &[String]) {
+pub fn assert_none(rule: &str, places: &[String]) {
     assert!(places.is_empty(), "{rule}:\n  {}", places.join("\n  "));
 }
 

@@ -10,6 +10,7 @@
 )]
 
 pub mod counter;
+pub mod fetched;
 pub mod frame;
 mod guard;
 pub mod model;
