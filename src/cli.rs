@@ -4,12 +4,15 @@
 
 mod approvals;
 mod ask;
+mod chat;
 mod compose;
+mod cost;
 mod demo;
 mod doctor;
 mod exit;
 mod failure;
 mod functions;
+mod keep;
 mod output;
 mod place;
 mod policy;
@@ -21,6 +24,7 @@ mod show;
 mod status;
 mod stop;
 mod up;
+mod when;
 mod worker;
 mod workers;
 
@@ -102,6 +106,8 @@ enum Command {
     Demo(demo::Options),
     /// Send a message and wait for the end of its turn
     Run(run::Options),
+    /// Talk with a session: answers as they come, messages into the running turn, approvals in place
+    Chat(chat::Options),
     /// Add a message to a session and come back at once
     Send(send::Options),
     /// Stop the turn that a session runs
@@ -109,6 +115,8 @@ enum Command {
     /// List, show and follow sessions, from the log itself
     #[command(subcommand)]
     Sessions(sessions::Command),
+    /// Add up tokens and money, by session, model and day
+    Cost(cost::Options),
     /// See and decide what waits for a person
     #[command(subcommand)]
     Approvals(approvals::Command),
@@ -233,9 +241,11 @@ async fn dispatch(cli: Cli, out: &Output) -> Result<Exit, Failure> {
     match cli.command {
         Command::Demo(options) => Box::pin(demo::run(global, out, options)).await,
         Command::Run(options) => Box::pin(run::run(global, out, options)).await,
+        Command::Chat(options) => Box::pin(chat::run(global, out, options)).await,
         Command::Send(options) => Box::pin(send::run(global, out, options)).await,
         Command::Stop(options) => Box::pin(stop::run(global, out, options)).await,
         Command::Sessions(command) => Box::pin(sessions::run(global, out, command)).await,
+        Command::Cost(options) => Box::pin(cost::run(global, out, options)).await,
         Command::Approvals(command) => Box::pin(approvals::run(global, out, command)).await,
         Command::Functions(command) => Box::pin(functions::run(global, out, command)).await,
         Command::Policy(command) => Box::pin(policy::run(global, out, command)).await,

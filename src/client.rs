@@ -8,6 +8,7 @@
 
 pub mod error;
 pub mod session;
+mod sessions;
 pub mod stream;
 pub mod watch;
 

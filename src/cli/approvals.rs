@@ -7,7 +7,10 @@ use serde_json::json;
 use teamster_core::display;
 use teamster_protocol::{
     ApprovalId, Arguments, Digest, SessionId,
-    function::approval::{GetReply, HistoryRequest, ResolveRequest},
+    function::{
+        approval::{GetReply, HistoryRequest, Resolution, ResolveRequest},
+        session::{ApprovalEntry, ApprovalsReply, ApprovalsRequest},
+    },
     input::Decision,
 };
 
@@ -20,7 +23,7 @@ use super::{
     reach::{self, Absent},
     show,
 };
-use crate::client::Client;
+use crate::client::{Client, Error};
 
 /// See and decide what waits for a person.
 #[derive(Debug, Subcommand)]
@@ -153,11 +156,15 @@ async fn list(out: &Output, client: &Client, options: &Ls) -> Result<Exit, Failu
 }
 
 async fn history(out: &Output, client: &Client, options: History) -> Result<Exit, Failure> {
-    let request = HistoryRequest {
+    let request = ApprovalsRequest {
         session_id: options.session,
         limit: Some(options.limit),
     };
-    let reply = client.history(&request).await?;
+    let reply = match client.approvals(&request).await {
+        // The gate reads the logs themselves; what is deleted is not in them.
+        Err(Error::NoWorker(_)) => from_gate(client, request).await?,
+        reply => reply?,
+    };
     match out.format {
         Format::Json => out.document(&show::versioned(&reply))?,
         Format::JsonLines => {
@@ -167,21 +174,54 @@ async fn history(out: &Output, client: &Client, options: History) -> Result<Exit
         }
         Format::Text => {
             for one in &reply.entries {
-                let became = one
-                    .resolution
-                    .as_ref()
-                    .map_or_else(|| "waiting".to_owned(), show::resolution);
-                out.line(&format!(
-                    "{}  {}  {}  sha256 {}  {became}",
-                    show::moment(one.request.requested_at_ms),
-                    one.request.approval_id,
-                    one.request.function,
-                    one.request.digest.short(),
-                ))?;
+                out.line(&past(one))?;
+            }
+            if reply.entries.is_empty() {
+                out.note("nobody was asked yet");
             }
         }
     }
     Ok(Exit::Completed)
+}
+
+async fn from_gate(client: &Client, request: ApprovalsRequest) -> Result<ApprovalsReply, Failure> {
+    let request = HistoryRequest {
+        session_id: request.session_id,
+        limit: request.limit,
+    };
+    let reply = client.history(&request).await?;
+    let whole = |entry| ApprovalEntry::Whole(Box::new(entry));
+    Ok(ApprovalsReply {
+        entries: reply.entries.into_iter().map(whole).collect(),
+    })
+}
+
+/// A request and what became of it, as a line.
+fn past(entry: &ApprovalEntry) -> String {
+    let became = |resolution: Option<&Resolution>, none: &str| {
+        resolution.map_or_else(|| none.to_owned(), show::resolution)
+    };
+    match entry {
+        ApprovalEntry::Whole(reply) => format!(
+            "{}  {}  {}  sha256 {}  {}",
+            show::moment(reply.request.requested_at_ms),
+            reply.request.approval_id,
+            reply.request.function,
+            reply.request.digest.short(),
+            became(reply.resolution.as_ref(), "waiting"),
+        ),
+        ApprovalEntry::Digest {
+            approval_id,
+            function,
+            digest,
+            resolution,
+            ..
+        } => format!(
+            "(session deleted)     {approval_id}  {function}  sha256 {}  {}",
+            digest.short(),
+            became(resolution.as_ref(), "the session was deleted first"),
+        ),
+    }
 }
 
 async fn approve(
@@ -248,6 +288,7 @@ async fn decide(out: &Output, reply: &GetReply, mut wanted: Decision) -> Result<
                     wanted = Decision::Edit { arguments };
                 }
             }
+            Answer::Details => out.say(&show::details(&reply.request.arguments)),
             Answer::Unclear => {}
         }
     }

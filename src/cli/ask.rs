@@ -66,13 +66,15 @@ pub(super) enum Answer {
     Decided(Decision),
     /// Edit the arguments first.
     Edit,
+    /// Show the arguments so that they can be read.
+    Details,
     /// Something else.
     Unclear,
 }
 
 /// The question.
 pub(super) const QUESTION: &str =
-    "run exactly this? [y]es · [n]o, with a reason if you like · [e]dit: ";
+    "run exactly this? [y]es · [n]o, with a reason if you like · [e]dit · [d]etails: ";
 
 /// Reads an answer. There is no default: an empty line decides nothing.
 pub(super) fn read(line: &str) -> Answer {
@@ -85,6 +87,7 @@ pub(super) fn read(line: &str) -> Answer {
             reason: (!rest.is_empty()).then(|| rest.to_owned()),
         }),
         "e" | "edit" if rest.is_empty() => Answer::Edit,
+        "d" | "details" if rest.is_empty() => Answer::Details,
         _ => Answer::Unclear,
     }
 }
@@ -161,6 +164,8 @@ mod tests {
                 }),
             ),
             ("e", Answer::Edit),
+            ("Details", Answer::Details),
+            ("d x", Answer::Unclear),
             ("", Answer::Unclear),
             ("yes please", Answer::Unclear),
             ("ok", Answer::Unclear),

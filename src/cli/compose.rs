@@ -1,4 +1,4 @@
-//! What `run` and `send` make a message from: text and the options of a turn.
+//! What `run`, `chat` and `send` make a message from: text and the options of a turn.
 
 use std::{
     io::Read as _,
@@ -49,6 +49,11 @@ pub(super) struct Turn {
     /// Seconds that the turn may take; waiting for a person does not count
     #[arg(long, value_name = "SECONDS")]
     pub max_seconds: Option<u64>,
+}
+
+/// What makes a message recognisable.
+#[derive(Debug, Clone, Default, Args)]
+pub(super) struct Key {
     /// Idempotency key: the same key is never a second message
     #[arg(long, value_name = "KEY", value_parser = key)]
     pub key: Option<String>,
@@ -99,6 +104,7 @@ impl Turn {
     pub(super) fn request(
         &self,
         session: Option<SessionId>,
+        key: &Key,
         message: String,
         created_with: SessionOptions,
         is_new: bool,
@@ -106,7 +112,7 @@ impl Turn {
         SendRequest {
             session_id: session,
             message,
-            idempotency_key: self.key.clone(),
+            idempotency_key: key.key.clone(),
             session: created_with,
             options: self.options(is_new),
         }
@@ -117,13 +123,15 @@ impl Turn {
 pub(super) const REPEATED: &str = "this key was used before in the session: the message was accepted then, and its first \
                                    answer is shown; the text given now is not sent";
 
-impl Turn {
+impl Key {
     /// Whether the answer to a send tells of an earlier one with the same key.
     pub(super) fn is_repeated(&self, sent: &SendReply) -> bool {
         // Without a key of the user's own it is this very message, whose first answer was lost.
         self.key.is_some() && sent.deduplicated
     }
+}
 
+impl Turn {
     /// What has to be said before a turn is sent whose bound on money cannot hold, because nobody knows the model's price.
     pub(super) async fn unpriced(
         &self,
@@ -177,7 +185,8 @@ impl Turn {
     }
 }
 
-fn model(text: &str) -> Result<String, String> {
+/// Reads a model's name.
+pub(super) fn model(text: &str) -> Result<String, String> {
     match text.split_once('/') {
         Some((provider, name)) if !provider.is_empty() && !name.is_empty() => Ok(text.to_owned()),
         _ => Err("write provider/name, for example scripted/guided".to_owned()),

@@ -1,6 +1,7 @@
 //! `teamster doctor`: looks at what is needed and at what is there, and says what to do about the rest.
 
 mod checks;
+mod damage;
 mod disk;
 
 use clap::Args;

@@ -96,6 +96,14 @@ impl From<client::Error> for Failure {
         match error {
             Error::Fault(fault) => fault.into(),
             Error::Mesh(source) => source.into(),
+            Error::NoWorker(worker) => Self::new(
+                Exit::Unavailable,
+                "mesh.no_workers",
+                format_args!("nobody runs: {worker}"),
+            )
+            .hint(format_args!(
+                "start it: teamster worker {worker} --nats URL; `teamster up` runs all workers, `teamster doctor` shows what runs"
+            )),
             error @ Error::NoSession(_) => Self::new(Exit::Failed, "session.unknown", error)
                 .hint("`teamster sessions ls` lists what there is"),
             error @ (Error::Lost { .. } | Error::Closed) => {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use teamster_protocol::SessionId;
 
-pub(super) use result::document;
+pub(super) use result::{Outcome, document, verdict};
 
 use super::{
     Global, compose,
@@ -42,6 +42,8 @@ pub(super) struct Options {
     approvals: Option<Approvals>,
     #[command(flatten)]
     turn: compose::Turn,
+    #[command(flatten)]
+    key: compose::Key,
 }
 
 /// What is known of the message beside its turn.
@@ -55,7 +57,7 @@ struct Told {
 
 /// What to do when a person must decide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Approvals {
+pub(super) enum Approvals {
     /// Ask here
     Ask,
     /// Wait until somebody decides elsewhere
@@ -95,13 +97,14 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
     if let Some(warning) = &unpriced {
         out.note(&format!("warning: {warning}"));
     }
-    let request = options
-        .turn
-        .request(options.session, message, created_with, is_new);
+    let request =
+        options
+            .turn
+            .request(options.session, &options.key, message, created_with, is_new);
     let sent = client.send(request).await?;
     let told = Told {
         warnings: unpriced.into_iter().collect(),
-        is_repeated: options.turn.is_repeated(&sent),
+        is_repeated: options.key.is_repeated(&sent),
     };
     follow::Follower::new(out, client, data, &sent, approvals, told)
         .run()
@@ -109,7 +112,7 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
 }
 
 /// Refuses to ask where nobody can answer.
-fn approvals(out: &Output, wanted: Option<Approvals>) -> Result<Approvals, Failure> {
+pub(super) fn approvals(out: &Output, wanted: Option<Approvals>) -> Result<Approvals, Failure> {
     match wanted {
         Some(Approvals::Ask) if !out.can_ask() => Err(Failure::usage(
             "cli.no_terminal",

@@ -30,6 +30,8 @@ pub(super) struct Options {
     workspace: Option<PathBuf>,
     #[command(flatten)]
     turn: compose::Turn,
+    #[command(flatten)]
+    key: compose::Key,
 }
 
 pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Result<Exit, Failure> {
@@ -50,11 +52,15 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
     if let Some(warning) = &unpriced {
         out.note(&format!("warning: {warning}"));
     }
-    let request = options
-        .turn
-        .request(Some(options.session), message, created_with, false);
+    let request = options.turn.request(
+        Some(options.session),
+        &options.key,
+        message,
+        created_with,
+        false,
+    );
     let sent = client.send(request).await?;
-    if options.turn.is_repeated(&sent) {
+    if options.key.is_repeated(&sent) {
         out.note(compose::REPEATED);
     }
     if out.is_text() {

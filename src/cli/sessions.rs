@@ -1,17 +1,23 @@
 //! `teamster sessions`: what the log says about sessions, read from the log itself.
 
 mod accept_loss;
-mod ls;
+mod archive;
+mod export;
+mod fork;
+pub(super) mod ls;
+mod meta;
+mod rm;
+mod search;
 mod tail;
 mod transcript;
+mod verify;
 mod words;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use teamster_protocol::{Commit, Event, SessionId};
 
-pub(super) use ls::damaged;
-pub(super) use words::event_words;
+pub(super) use words::{end_words, event_words};
 
 use super::{
     Global,
@@ -25,21 +31,27 @@ use super::{
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     /// All sessions, the last used first
-    Ls(Ls),
+    Ls(ls::Ls),
     /// One session: its state and its transcript
     Show(Show),
+    /// Find messages by their words
+    Search(search::Search),
+    /// Begin a new session with the transcript of another
+    Fork(fork::Fork),
+    /// Delete sessions for good
+    Rm(rm::Rm),
+    /// Write a session's stored commits to a file that verifies by itself
+    Export(export::Export),
+    /// Check an exported session, without a mesh
+    Verify(verify::Verify),
+    /// Give a session a title
+    Rename(meta::Rename),
+    /// Set or remove notes of a session
+    SetMeta(meta::SetMeta),
     /// One session's events, and on while a turn runs
     Tail(Tail),
     /// Let a session go on whose log is damaged, without what is missing
     AcceptLoss(AcceptLoss),
-}
-
-/// All sessions.
-#[derive(Debug, Args)]
-pub(super) struct Ls {
-    /// At most this many
-    #[arg(long, value_name = "N", default_value_t = 50)]
-    limit: usize,
 }
 
 /// One session.
@@ -77,13 +89,28 @@ pub(super) struct AcceptLoss {
 }
 
 pub(super) async fn run(global: &Global, out: &Output, command: Command) -> Result<Exit, Failure> {
+    match &command {
+        Command::Verify(options) => return verify::run(out, options),
+        Command::Rm(options) => rm::check(options)?,
+        Command::Export(options) => export::check(out, options)?,
+        _ => {}
+    }
     let client = match command {
-        Command::AcceptLoss(_) => reach::client(global, out, Absent::Resume).await?,
-        Command::Ls(_) | Command::Show(_) | Command::Tail(_) => reach::log(global, out).await?,
+        Command::Ls(_) | Command::Show(_) | Command::Tail(_) | Command::Export(_) => {
+            reach::log(global, out).await?
+        }
+        _ => reach::client(global, out, Absent::Resume).await?,
     };
     match command {
-        Command::Ls(options) => ls::run(out, &client, options.limit).await,
+        Command::Ls(options) => ls::run(out, &client, options).await,
         Command::Show(options) => transcript::run(out, &client, &options.session).await,
+        Command::Search(options) => search::run(out, &client, options).await,
+        Command::Fork(options) => fork::run(out, &client, options).await,
+        Command::Rm(options) => rm::run(out, &client, options).await,
+        Command::Export(options) => export::run(out, &client, options).await,
+        Command::Verify(options) => verify::run(out, &options),
+        Command::Rename(options) => meta::rename(out, &client, options).await,
+        Command::SetMeta(options) => meta::set(out, &client, options).await,
         Command::Tail(options) => tail::run(out, &client, &options).await,
         Command::AcceptLoss(options) => accept_loss::run(out, &client, &options).await,
     }

@@ -102,6 +102,29 @@ pub(super) fn arguments(arguments: &Arguments) -> String {
     text
 }
 
+/// The arguments so that a person can read them: each field apart, texts with their line ends. What runs is the bytes.
+pub(super) fn details(arguments: &Arguments) -> String {
+    let mut text = String::from("for reading only; what runs is the bytes above\n");
+    let parsed = serde_json::from_str::<serde_json::Map<_, _>>(arguments.as_str());
+    for (name, value) in parsed.unwrap_or_default() {
+        let name = display::terminal(&name);
+        let value = match value {
+            serde_json::Value::String(value) => value,
+            other => serde_json::to_string_pretty(&other).unwrap_or_default(),
+        };
+        let value = display::terminal(&value);
+        if value.contains('\n') {
+            let _ = writeln!(text, "{name}:");
+            for line in value.lines() {
+                let _ = writeln!(text, "  | {line}");
+            }
+        } else {
+            let _ = writeln!(text, "{name}: {value}");
+        }
+    }
+    text
+}
+
 /// What became of a request, in words.
 pub(super) fn resolution(resolution: &Resolution) -> String {
     match resolution {
@@ -268,6 +291,22 @@ mod tests {
         assert_eq!(first.len(), 7);
         assert_eq!(first[2], "function   fs::write");
         assert_eq!(first, header("{\"a\":1}"));
+    }
+
+    #[test]
+    fn details_are_read_and_drive_no_terminal() {
+        let arguments =
+            Arguments::parse(r#"{"path":"a.md","content":"one\ntwo\u001b[2J\n","n":[1]}"#)
+                .expect("valid");
+        let shown = details(&arguments);
+        for part in [
+            "path: a.md\n",
+            "content:\n  | one\n  | two\\u{1b}[2J\n",
+            "n:\n  | [\n",
+        ] {
+            assert!(shown.contains(part), "{shown}");
+        }
+        assert!(!shown.contains('\u{1b}'));
     }
 
     #[test]

@@ -32,6 +32,12 @@ impl Status {
         }
     }
 
+    /// A turn begins: what was told of the one before does not count.
+    pub(super) fn begin(&mut self) {
+        self.since = Instant::now();
+        self.told = None;
+    }
+
     /// Shows where the turn stands.
     pub(super) fn show(&mut self, turn: &Turn) {
         if self.out.can_redraw() {
@@ -81,7 +87,8 @@ fn doing(turn: &Turn) -> String {
     }
 }
 
-fn line(turn: &Turn, elapsed: Duration) -> String {
+/// Where a turn stands: step, function, elapsed time, tokens, money.
+pub(super) fn line(turn: &Turn, elapsed: Duration) -> String {
     let mut parts = vec![
         format!("step {}", u64::from(turn.step) + 1),
         doing(turn),
@@ -91,7 +98,8 @@ fn line(turn: &Turn, elapsed: Duration) -> String {
     parts.join(" · ")
 }
 
-fn summary(turn: &Turn) -> String {
+/// What a turn came to.
+pub(super) fn summary(turn: &Turn) -> String {
     let took = turn
         .ended_at_ms
         .map(|end| Duration::from_millis(end.saturating_sub(turn.started_at_ms)));

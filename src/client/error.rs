@@ -47,6 +47,9 @@ pub enum Error {
     /// The session has no log.
     #[error("there is no session {0}")]
     NoSession(String),
+    /// The worker that answers a question does not run.
+    #[error("nobody runs the worker {0}")]
+    NoWorker(&'static str),
     /// The log could not be followed any longer.
     #[error("the log could not be read for {seconds} s")]
     Lost {

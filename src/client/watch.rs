@@ -4,8 +4,9 @@
 
 use std::time::Duration;
 
-use teamster_mesh::Mesh;
-use teamster_protocol::{Commit, SessionId, function::router::Delta};
+use teamster_core::turn::fold::counting;
+use teamster_mesh::{Mesh, log::Stored};
+use teamster_protocol::{Commit, Event, SessionId, function::router::Delta};
 use tokio::{sync::mpsc, task::JoinHandle, time::Instant};
 
 use super::{Error, decode};
@@ -31,6 +32,8 @@ pub enum Item {
     Delta(Delta),
     /// The log cannot be read at the moment; the watch keeps trying.
     Interrupted,
+    /// A commit cannot be read, and nobody has accepted that loss. The watch goes on when somebody does.
+    Damaged(Box<Error>),
 }
 
 /// A reader of one session. Dropping it ends its tasks.
@@ -75,6 +78,7 @@ async fn follow_log(
     sender: mpsc::Sender<Result<Item, Error>>,
 ) {
     let mut lost_since: Option<Instant> = None;
+    let mut is_damaged = false;
     loop {
         let failure = match mesh.log().follow_session(&session, after).await {
             Err(error) => Some(error),
@@ -88,12 +92,11 @@ async fn follow_log(
                             continue; // a consumer that was made anew may begin earlier
                         }
                         after = stored.seq;
-                        let item = decode(&session, &stored).map(|commit| Item::Commit {
-                            seq: stored.seq,
-                            commit: Box::new(commit),
-                        });
-                        let is_broken = item.is_err();
-                        if sender.send(item).await.is_err() || is_broken {
+                        let Some(item) = read(&mesh, &session, &stored, &mut is_damaged).await
+                        else {
+                            continue;
+                        };
+                        if sender.send(Ok(item)).await.is_err() {
                             return;
                         }
                     }
@@ -114,6 +117,49 @@ async fn follow_log(
         }
         tokio::time::sleep(PAUSE).await;
     }
+}
+
+/// What a stored message is to a reader; `None` where it does not count. Behind one that cannot be read nothing counts until
+/// an operator accepts the loss.
+async fn read(
+    mesh: &Mesh,
+    session: &SessionId,
+    stored: &Stored,
+    is_damaged: &mut bool,
+) -> Option<Item> {
+    match decode(session, stored) {
+        Ok(commit) => {
+            let is_accepted = matches!(commit.events.first(), Some(Event::LossAccepted { .. }));
+            if *is_damaged && !is_accepted {
+                return None;
+            }
+            *is_damaged = false;
+            Some(Item::Commit {
+                seq: stored.seq,
+                commit: Box::new(commit),
+            })
+        }
+        Err(error) => {
+            let is_first = !std::mem::replace(is_damaged, true);
+            if !is_first || is_accepted(mesh, session).await {
+                return None;
+            }
+            Some(Item::Damaged(Box::new(error)))
+        }
+    }
+}
+
+/// Whether what cannot be read in a log was given up by an operator. What cannot be asked now was not.
+async fn is_accepted(mesh: &Mesh, session: &SessionId) -> bool {
+    let log = mesh.log();
+    let Ok(Some(tail)) = log.tail(session).await else {
+        return false;
+    };
+    let Ok(stored) = log.read(session, 0, tail.seq).await else {
+        return false;
+    };
+    let bytes: Vec<(u64, &[u8])> = stored.iter().map(|one| (one.seq, &*one.body)).collect();
+    counting(session, &bytes).is_ok()
 }
 
 /// Deltas are a courtesy: where they cannot be read, the log alone tells everything.

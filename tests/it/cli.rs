@@ -1,9 +1,11 @@
 //! The command line's contract: what stands on standard output, which code a command ends with, whom a second `up` names.
 
 mod apart;
+mod chat;
 mod help;
 mod live;
 pub mod place;
+mod terminal;
 mod trouble;
 mod workers;
 

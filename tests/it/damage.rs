@@ -3,8 +3,14 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use teamster::harness;
-use teamster_mesh::snap::{Mark, Snapshot};
+use teamster::{
+    client::{Client, Item},
+    harness,
+};
+use teamster_mesh::{
+    Connect,
+    snap::{Mark, Snapshot},
+};
 use teamster_protocol::{
     Digest, Event, Fault, Message, SessionId,
     event::EndReason,
@@ -327,4 +333,42 @@ async fn sec_59_what_cannot_be_read_is_given_up_only_if_it_is_no_newer_format() 
     assert_eq!(scene.count("t::destroy"), 1);
     let request = scene.requests.lock().expect("lock").last().cloned();
     assert_eq!(results(&request.expect("a request")).len(), 1);
+}
+
+/// DUR-7: a reader tells of a commit that cannot be read, and goes on when the loss is accepted; one that begins later does
+/// not notice.
+#[tokio::test(flavor = "multi_thread")]
+async fn dur_7_a_reader_goes_on_behind_an_accepted_loss() {
+    let scene = Scene::start(Parts::new(answers)).await;
+    let id = session("s");
+    scene.send(&id, "go").await;
+    scene.idle(&id).await;
+    let client = Client::connect(&Connect {
+        url: scene.nats.url(),
+        credentials: None,
+    })
+    .await
+    .expect("connects");
+    let mut early = client.watch(&id, 0);
+    append(&scene, &id, b"\0\0torn".to_vec()).await;
+    wait::within(LIMIT, "the damage is told", async {
+        while !matches!(early.next().await.expect("an item"), Item::Damaged(_)) {}
+    })
+    .await;
+    let reply = accept(&scene, &id).await.expect("accepted");
+    check_alive(&scene, &id).await;
+    let mut late = client.watch(&id, 0);
+    for watch in [&mut early, &mut late] {
+        wait::within(LIMIT, "the turn behind the loss ends", async {
+            loop {
+                match watch.next().await.expect("an item") {
+                    Item::Commit { commit, .. } if commit.n > reply.commit => break,
+                    Item::Damaged(error) => panic!("told again: {error}"),
+                    _ => {}
+                }
+            }
+        })
+        .await;
+    }
+    assert!(client.commits(&id).await.is_ok());
 }

@@ -188,6 +188,7 @@ impl<'a> Tour<'a> {
                 }
                 return Ok(None);
             }
+            Item::Damaged(error) => return Err((*error).into()),
             Item::Interrupted => return Ok(None),
         };
         let mut ended = None;
@@ -287,6 +288,10 @@ impl<'a> Tour<'a> {
                         }
                         None => self.ask_again(question),
                     }
+                }
+                Answer::Details => {
+                    self.tell(&show::details(&question.arguments));
+                    self.ask_again(question);
                 }
                 Answer::Unclear => self.ask_again(question),
             }

@@ -17,7 +17,7 @@ use teamster_telemetry::chain;
 
 use super::{Finding, State, disk};
 use crate::{
-    cli::{Global, sessions, status::is_scripted, up},
+    cli::{Global, status::is_scripted, up},
     client::Client,
     config::Config,
     env, host,
@@ -374,7 +374,7 @@ async fn log(client: &Client) -> Finding {
 
 /// Whether each session's log is whole. What is damaged runs no turn until somebody decides about it.
 async fn damage(client: &Client) -> Finding {
-    match sessions::damaged(client).await {
+    match super::damage::damaged(client).await {
         Err(failure) => Finding::new("sessions", State::Failed, failure),
         Ok((all, damaged)) => match damaged.first() {
             None => Finding::new("sessions", State::Ok, format_args!("none of {all} is damaged")),

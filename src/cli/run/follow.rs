@@ -30,8 +30,9 @@ use crate::{
         compose,
         exit::Exit,
         failure::Failure,
+        keep::Keeper,
         output::{Closed, Format, Output},
-        reach, show,
+        show,
         status::{self, Status},
     },
     client::{
@@ -48,12 +49,6 @@ const SECOND_CHANCE: Duration = Duration::from_secs(2);
 const STOP_MAX: Duration = Duration::from_secs(15);
 /// How long a message may lie before the user is told that nobody takes it.
 const SLOW_START: Duration = Duration::from_secs(10);
-/// How often a mesh that ends by itself is shown that somebody waits.
-const SHOW_EVERY: Duration = Duration::from_mins(1);
-/// How often it is checked whether the mesh was killed.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How much longer a mesh that was started again may take to hold its directory.
-const REVIVE_MAX: Duration = Duration::from_secs(10);
 /// How often the elapsed time is drawn.
 const TICK: Duration = Duration::from_millis(250);
 
@@ -76,11 +71,7 @@ pub(super) struct Follower<'a> {
     is_lost: bool,
     let_go_at: Option<Instant>,
     stopped_at: Option<Instant>,
-    shown_at: Instant,
-    /// The data directory whose mesh is started again if it is killed; `None` for a server of somebody else.
-    data: Option<PathBuf>,
-    /// When the mesh was last found dead and started again.
-    looked_at: Instant,
+    keeper: Keeper,
     told: Told,
 }
 
@@ -136,9 +127,7 @@ impl<'a> Follower<'a> {
             is_lost: false,
             let_go_at: None,
             stopped_at: None,
-            shown_at: Instant::now(),
-            data,
-            looked_at: Instant::now(),
+            keeper: Keeper::new(data),
             told,
         }
     }
@@ -266,14 +255,8 @@ impl<'a> Follower<'a> {
     }
 
     fn tick(&mut self, slow_at: Instant) {
-        self.revive();
-        if self.shown_at.elapsed() > SHOW_EVERY {
-            self.shown_at = Instant::now();
-            let (client, id) = (self.client.clone(), self.id.clone());
-            teamster_telemetry::task::spawn("presence", async move {
-                // Whatever it answers, the question counts as work for the mesh.
-                let _ = client.status(&id).await;
-            });
+        for told in self.keeper.look(&self.client, &self.id) {
+            self.status.note(&told);
         }
         let is_quiet_line =
             self.question.is_none() && !(self.stream.is_open() && self.out.is_live());
@@ -284,28 +267,6 @@ impl<'a> Follower<'a> {
         if !self.has_begun && !self.is_lost && Instant::now() > slow_at {
             self.is_lost = true;
             self.status.note("the message is stored, but no turn has begun yet; `teamster doctor` shows whether a harness runs");
-        }
-    }
-
-    /// A mesh that was killed takes the turn up again only when somebody starts it; whoever waits for the turn does. One that
-    /// was told to end is left alone.
-    fn revive(&mut self) {
-        let Some(data) = self
-            .data
-            .clone()
-            .filter(|_| Instant::now() > self.looked_at + LOOK_EVERY)
-        else {
-            return;
-        };
-        self.looked_at = Instant::now();
-        if !reach::was_killed(&data) {
-            return;
-        }
-        self.looked_at += REVIVE_MAX;
-        self.status
-            .note("the mesh was killed; starting it again in the background");
-        if let Err(failure) = reach::revive(&data) {
-            self.status.note(&failure.to_string());
         }
     }
 
@@ -320,6 +281,7 @@ impl<'a> Follower<'a> {
                 }
                 Ok(None)
             }
+            Item::Damaged(error) => Err((*error).into()),
             Item::Interrupted => {
                 if !std::mem::replace(&mut self.is_lost, true) {
                     self.status.note("the mesh does not answer; still trying");

@@ -10,7 +10,7 @@ use crate::{
 
 /// How following ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(in crate::cli) enum Outcome {
     /// The turn ended.
     Ended(EndReason),
     /// The turn waits for a person, and nobody is asked here.
@@ -22,7 +22,7 @@ pub(super) enum Outcome {
 }
 
 /// The exit code, and the failure to tell where there is one. `denied` says that this command said no in the user's name.
-pub(super) fn verdict(
+pub(in crate::cli) fn verdict(
     session: &SessionId,
     turn: Option<&Turn>,
     outcome: &Outcome,

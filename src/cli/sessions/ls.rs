@@ -2,10 +2,13 @@
 
 use std::collections::HashMap;
 
+use clap::Args;
 use serde_json::{Value, json};
 use teamster_core::display;
 use teamster_mesh::log::From as Begin;
-use teamster_protocol::{Commit, Digest, Event, SessionId, commit::Phase, usage::NanoUsd};
+use teamster_protocol::{
+    Commit, Digest, Event, SessionId, commit::Phase, function::session::SessionInfo, usage::NanoUsd,
+};
 
 use crate::{
     cli::{
@@ -18,7 +21,30 @@ use crate::{
     client::{Client, session::Session},
 };
 
-pub(super) async fn run(out: &Output, client: &Client, limit: usize) -> Result<Exit, Failure> {
+/// All sessions.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Ls {
+    /// At most this many
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    limit: usize,
+}
+
+/// A session as a line.
+pub(in crate::cli) fn line(session: &SessionInfo) -> String {
+    let name = session.title.as_ref().or(session.preview.as_ref());
+    let first = name
+        .and_then(|name| name.lines().next())
+        .unwrap_or_default();
+    format!(
+        "{}  {:<8} {}  {}",
+        display::terminal(session.session_id.as_str()),
+        display::terminal(&session.status),
+        show::moment(session.updated_at_ms),
+        display::terminal(&teamster_protocol::text::cut(first, 80)),
+    )
+}
+
+pub(super) async fn run(out: &Output, client: &Client, Ls { limit }: Ls) -> Result<Exit, Failure> {
     let sessions = all(client).await?;
     match out.format {
         Format::Json => {
@@ -95,16 +121,6 @@ impl Listed {
         }
         self.last = Digest::of(bytes);
     }
-}
-
-/// How many sessions the log holds, and which of them are damaged.
-pub(in crate::cli) async fn damaged(client: &Client) -> Result<(usize, Vec<SessionId>), Failure> {
-    let sessions = all(client).await?;
-    let damaged = sessions.iter().filter(|listed| listed.is_damaged);
-    Ok((
-        sessions.len(),
-        damaged.map(|listed| listed.id.clone()).collect(),
-    ))
 }
 
 /// All sessions, the last used first.
@@ -206,9 +222,9 @@ mod tests {
         commit.encode().expect("encodes")
     }
 
-    /// DUR-7: a session with a torn or foreign commit stays listed, as damaged, until its loss is accepted.
+    /// A session with a torn or foreign commit stays listed, as damaged, until its loss is accepted.
     #[test]
-    fn dur_7_a_damaged_session_stays_listed() {
+    fn a_damaged_session_stays_listed() {
         let first = commit(1, Digest::ZERO, Vec::new());
         let foreign = commit(2, Digest::of("other"), Vec::new());
         for broken in [b"\0\0\0".to_vec(), foreign] {

@@ -93,6 +93,12 @@ pub(super) async fn run(out: &Output, client: &Client, options: &Tail) -> Result
                     tailer.pieces(&[piece])?;
                 }
             }
+            Item::Damaged(error) if options.follow => out.note(&format!(
+                "{}; what comes is shown when an operator has accepted the loss: teamster sessions accept-loss {} --yes",
+                Failure::from(*error),
+                display::terminal(options.session.as_str())
+            )),
+            Item::Damaged(error) => return Err((*error).into()),
             Item::Interrupted => out.note("the mesh does not answer; still trying"),
         }
     }

@@ -81,15 +81,21 @@ impl Follower<'_> {
                     None => self.ask(question),
                 }
             }
-            Answer::Unclear => {
-                self.out.raw(ask::QUESTION);
-                self.question = Some(question);
-                if let Some(lines) = &mut self.lines {
-                    lines.want();
-                }
+            Answer::Details => {
+                self.out.say(&show::details(&question.arguments));
+                self.ask_again(question);
             }
+            Answer::Unclear => self.ask_again(question),
         }
         Ok(None)
+    }
+
+    fn ask_again(&mut self, question: Pending) {
+        self.out.raw(ask::QUESTION);
+        self.question = Some(question);
+        if let Some(lines) = &mut self.lines {
+            lines.want();
+        }
     }
 
     async fn decide(

@@ -1,0 +1,171 @@
+//! `sessions export`: a session's stored commits as a file that verifies by itself.
+
+use std::{
+    collections::BTreeSet,
+    fs::OpenOptions,
+    io::{IsTerminal as _, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use clap::Args;
+use serde_json::json;
+use teamster_core::display;
+use teamster_mesh::log::Stored;
+use teamster_protocol::{Commit, Digest, SessionId};
+
+use super::archive::{self, Header};
+use crate::{
+    cli::{
+        exit::Exit,
+        failure::Failure,
+        output::{Format, Output},
+        show,
+        status::counted,
+    },
+    client::{Client, Error},
+};
+
+/// Write a session's stored commits, byte for byte and with their digests, as lines of JSON. `sessions verify` checks such a
+/// file without a mesh. It holds everything that was said.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Export {
+    /// The session
+    #[arg(value_name = "SESSION")]
+    session: SessionId,
+    /// The file, which must not exist yet. Default: standard output, if that is no terminal
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// Refuses what cannot be written before anything is asked.
+pub(super) fn check(out: &Output, options: &Export) -> Result<(), Failure> {
+    let hint = "-o FILE names a file";
+    match &options.output {
+        Some(path) if path.exists() => Err(Failure::usage(
+            "cli.exists",
+            format_args!("{} exists already", path.display()),
+        )
+        .hint("choose another name, or remove it first")),
+        None if out.format == Format::Json => {
+            Err(Failure::usage("cli.usage", "an export is lines, not one document").hint(hint))
+        }
+        None if std::io::stdout().is_terminal() => Err(Failure::usage(
+            "cli.usage",
+            "an export is exact bytes, which a terminal may obey",
+        )
+        .hint(hint)),
+        _ => Ok(()),
+    }
+}
+
+pub(super) async fn run(out: &Output, client: &Client, options: Export) -> Result<Exit, Failure> {
+    let log = client.mesh().log();
+    let Some(tail) = log.tail(&options.session).await? else {
+        return Err(Error::NoSession(options.session.to_string()).into());
+    };
+    let stored = log.read(&options.session, 0, tail.seq).await?;
+    let (lines, missing) = lines(client, &options.session, &stored).await?;
+    for digest in &missing {
+        out.note(&format!(
+            "the value {} is not stored any more; the commits name it by its digest alone",
+            digest.short()
+        ));
+    }
+    match &options.output {
+        None => out.text(&lines)?,
+        Some(path) => {
+            write(path, &lines)?;
+            told(out, &options.session, path, &stored, lines.len())?;
+        }
+    }
+    Ok(Exit::Completed)
+}
+
+/// The whole export, and the values that are not there any more.
+async fn lines(
+    client: &Client,
+    session: &SessionId,
+    stored: &[Stored],
+) -> Result<(String, Vec<Digest>), Failure> {
+    let last = stored
+        .last()
+        .map(|stored| &*stored.body)
+        .unwrap_or_default();
+    let header = Header::new(session, stored.len() as u64, last, show::now_ms());
+    let mut lines = serde_json::to_string(&header)
+        .map_err(|error| Failure::new(Exit::Failed, "cli.document", error))?;
+    lines.push('\n');
+    let mut blobs = BTreeSet::new();
+    let mut refs = Vec::new();
+    for stored in stored {
+        lines.push_str(&archive::commit_line(stored.seq, &stored.body));
+        lines.push('\n');
+        // A commit that cannot be read is exported all the same.
+        let named = Commit::decode(&stored.body).map(|commit| archive::blobs(&commit));
+        refs.extend(
+            named
+                .unwrap_or_default()
+                .into_iter()
+                .filter(|blob| blobs.insert(blob.sha256)),
+        );
+    }
+    let mut missing = Vec::new();
+    for blob in refs {
+        match client.mesh().blobs().get(&blob).await? {
+            Some(bytes) => {
+                lines.push_str(&archive::blob_line(&bytes));
+                lines.push('\n');
+            }
+            None => missing.push(blob.sha256),
+        }
+    }
+    Ok((lines, missing))
+}
+
+/// Writes a file that only its owner reads; what is not written whole is not left there.
+fn write(path: &Path, lines: &str) -> Result<(), Failure> {
+    let write = || -> std::io::Result<()> {
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path)?;
+        let written = file
+            .write_all(lines.as_bytes())
+            .and_then(|()| file.sync_all());
+        if written.is_err() {
+            let _ = std::fs::remove_file(path);
+        }
+        written
+    };
+    write().map_err(|error| Failure::io("write", path, &error))
+}
+
+fn told(
+    out: &Output,
+    session: &SessionId,
+    path: &Path,
+    stored: &[Stored],
+    bytes: usize,
+) -> Result<(), Failure> {
+    let last = stored.last().map(|stored| Digest::of(&stored.body));
+    if out.is_text() {
+        out.line(&format!(
+            "{}: {} in {}",
+            display::terminal(session.as_str()),
+            counted(stored.len() as u64, "commit"),
+            path.display()
+        ))?;
+        return Ok(());
+    }
+    out.document(&json!({
+        "v": 1,
+        "session": session,
+        "file": path.display().to_string(),
+        "commits": stored.len(),
+        "bytes": bytes,
+        "last_sha256": last,
+    }))?;
+    Ok(())
+}

@@ -1,0 +1,113 @@
+//! Questions to the session worker and changes that it stores. A worker that is not there is an error that names it.
+
+use teamster_protocol::{SessionId, function::session};
+
+use super::{Client, Error};
+
+impl Client {
+    /// Sessions, the last used first.
+    pub async fn sessions(
+        &self,
+        request: &session::ListRequest,
+    ) -> Result<session::ListReply, Error> {
+        self.ask_sessions("session::list", request).await
+    }
+
+    /// One session in short.
+    pub async fn session(&self, session: &SessionId) -> Result<session::SessionInfo, Error> {
+        let request = session::GetRequest {
+            session_id: session.clone(),
+        };
+        self.ask_sessions("session::get", &request).await
+    }
+
+    /// A part of a transcript.
+    pub async fn messages(
+        &self,
+        request: &session::MessagesRequest,
+    ) -> Result<session::MessagesReply, Error> {
+        self.ask_sessions("session::messages", request).await
+    }
+
+    /// A part of a session's events.
+    pub async fn events(
+        &self,
+        request: &session::EventsRequest,
+    ) -> Result<session::EventsReply, Error> {
+        self.ask_sessions("session::events", request).await
+    }
+
+    /// Messages of all transcripts that match.
+    pub async fn search(
+        &self,
+        request: &session::SearchRequest,
+    ) -> Result<session::SearchReply, Error> {
+        self.ask_sessions("session::search", request).await
+    }
+
+    /// Tokens and money, added up.
+    pub async fn cost(&self, request: &session::CostRequest) -> Result<session::CostReply, Error> {
+        self.ask_sessions("session::cost", request).await
+    }
+
+    /// Requests for a decision with what became of them, newest first, those of deleted sessions included.
+    pub async fn approvals(
+        &self,
+        request: &session::ApprovalsRequest,
+    ) -> Result<session::ApprovalsReply, Error> {
+        self.ask_sessions("session::approvals", request).await
+    }
+
+    /// Begins a new session with the transcript of another. Safe to repeat: a repetition is refused, since the new session
+    /// exists then.
+    pub async fn fork(
+        &self,
+        request: &session::ForkRequest,
+    ) -> Result<session::ChangeReply, Error> {
+        absent(self.operate("session::fork", request).await)
+    }
+
+    /// Deletes a session for good.
+    pub async fn delete(
+        &self,
+        request: &session::DeleteRequest,
+    ) -> Result<session::ChangeReply, Error> {
+        absent(self.operate("session::delete", request).await)
+    }
+
+    /// Changes a session's title or metadata.
+    pub async fn set_meta(
+        &self,
+        request: &session::SetMetaRequest,
+    ) -> Result<session::ChangeReply, Error> {
+        self.ask_sessions("session::set-meta", request).await
+    }
+
+    /// How far the projection is.
+    pub async fn projection(&self) -> Result<session::StatusReply, Error> {
+        self.ask_sessions("session::status", &serde_json::json!({}))
+            .await
+    }
+
+    async fn ask_sessions<Request, Reply>(
+        &self,
+        function: &str,
+        request: &Request,
+    ) -> Result<Reply, Error>
+    where
+        Request: serde::Serialize,
+        Reply: serde::de::DeserializeOwned,
+    {
+        absent(self.operate_again(function, request).await)
+    }
+}
+
+/// Nobody to answer means that no session worker runs.
+fn absent<T>(result: Result<T, Error>) -> Result<T, Error> {
+    match result {
+        Err(Error::Fault(fault)) if fault.code == "mesh.no_responders" => {
+            Err(Error::NoWorker("session"))
+        }
+        result => result,
+    }
+}

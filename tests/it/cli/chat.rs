@@ -1,0 +1,370 @@
+//! `teamster chat`: scripts, a person at a terminal, and a server that is killed under both.
+
+use std::{fs::File, process::Output};
+
+use serde_json::Value;
+use teamster_testkit::{Process, wait};
+use tokio::process::Command;
+
+use super::{
+    check_failure,
+    place::{LIMIT, Place, code, document, lines, written_to},
+    terminal::Terminal,
+};
+
+const SCRIPT: &str = r#"
+rules:
+  - when: {last_role: user, contains: for ever}
+    pace_ms: 2000
+    say: one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
+  - when: {last_role: user, contains: slow}
+    pace_ms: 120
+    say: >-
+      alpha bravo charlie delta echo foxtrot golf hotel india juliett kilo lima mike november oscar papa quebec romeo
+      sierra tango uniform victor whiskey xray yankee zulu
+  - when: {last_role: user, contains: write}
+    say: I ask to write.
+    calls:
+      - function: fs::write
+        arguments: {path: made.md, content: "one\ntwo\n"}
+  - when: {last_role: result, outcome: ok}
+    say: It is written.
+  - when: {last_role: result}
+    say: It is not written.
+  - when: {last_role: user}
+    say: "You said: {message}"
+"#;
+
+/// A place whose model is a script that talks.
+fn talking() -> Place {
+    let place = Place::new();
+    std::fs::create_dir(place.data()).expect("a directory");
+    let script = place.file("talk.yaml");
+    std::fs::write(&script, SCRIPT).expect("a file");
+    let config = format!(
+        "harness: {{default_model: scripted/talk}}\nrouter: {{providers: {{scripted: {{scripts: {{talk: {}}}}}}}}}\n",
+        script.display()
+    );
+    std::fs::write(place.data().join("config.yaml"), config).expect("a file");
+    place
+}
+
+/// Runs `chat` with these bytes as its standard input.
+async fn script(place: &Place, arguments: &[&str], input: &[u8]) -> Output {
+    let path = place.file("input");
+    std::fs::write(&path, input).expect("a file");
+    let mut command = place.command(&[&["chat"], arguments].concat());
+    command.stdin(File::open(&path).expect("a file"));
+    let mut command = Command::from(command);
+    command.kill_on_drop(true);
+    wait::within(LIMIT, "a script ends", command.output())
+        .await
+        .expect("it starts")
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("text")
+}
+
+#[tokio::test]
+async fn cli_1_a_script_is_answered_line_by_line() {
+    let place = talking();
+    let mut up = place.up().await;
+
+    let output = script(
+        &place,
+        &["--session", "first"],
+        b"hello\n\none\\\ntwo\n\"\"\"\nblock\n\"\"\"\n//slash\n/cost\n\x1b[2J\xc2\x9b2Jesc",
+    )
+    .await;
+    assert_eq!(
+        code(&output),
+        0,
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert_eq!(
+        said(&output),
+        "You said: hello\nYou said: one\ntwo\nYou said: block\nYou said: /slash\nYou said: \\u{1b}[2J\\u{9b}2Jesc\n"
+    );
+
+    the_code_is_that_of_the_last_turn(&place).await;
+    what_cannot_be_meant_ends_a_script(&place).await;
+    lines_and_documents_parse(&place).await;
+    the_last_session_goes_on(&place).await;
+
+    up.terminate();
+    assert!(up.ended(LIMIT).await.success(), "{}", up.output());
+}
+
+async fn the_code_is_that_of_the_last_turn(place: &Place) {
+    let deny = ["--approvals", "deny", "--json", "--session", "denied"];
+    let output = script(place, &deny, b"write\n").await;
+    assert_eq!(code(&output), 4);
+    let output = script(place, &deny, b"write\nhello\n").await;
+    let told = document(&output);
+    assert_eq!(code(&output), 0, "{told}");
+    assert_eq!(told["turns"].as_array().map(Vec::len), Some(2));
+    assert_eq!(told["turns"][0]["error"]["code"], "approval.denied");
+    assert_eq!(told["turns"][1]["text"], "You said: hello");
+
+    let arguments = ["chat", "--json", "--session", "held"];
+    let output = script(place, &arguments[1..], b"write\nhello\n").await;
+    check_failure(&arguments, &output, (3, "approval.pending"));
+    assert_eq!(document(&output)["turns"][0]["status"], "awaiting_approval");
+    let output = script(place, &["--session", "held as text"], b"write\n").await;
+    let last = said(&output).lines().last().map(str::to_owned);
+    assert!(
+        last.is_some_and(|line| line.starts_with("apr_")),
+        "{}",
+        said(&output)
+    );
+}
+
+async fn what_cannot_be_meant_ends_a_script(place: &Place) {
+    let long = [vec![b'x'; 200_000], b"\n".to_vec()].concat();
+    for (input, want) in [
+        (&b"/nonsense\nhello\n"[..], "cli.command"),
+        (b"\"\"\"\nhello\n", "cli.open_message"),
+        (b"\xff\xfe\n", "cli.stdin"),
+        (&long, "cli.message_too_long"),
+    ] {
+        let arguments = ["chat", "--json", "--session", "wrong"];
+        let output = script(place, &arguments[1..], input).await;
+        check_failure(&arguments, &output, (2, want));
+        assert_eq!(document(&output)["turns"], serde_json::json!([]));
+    }
+}
+
+async fn lines_and_documents_parse(place: &Place) {
+    let output = script(place, &["--jsonl"], b"hello\n").await;
+    let kinds: Vec<String> = lines(&output)
+        .iter()
+        .filter_map(|line| line["type"].as_str().map(str::to_owned))
+        .collect();
+    for kind in ["session_created", "delta", "turn_ended"] {
+        assert!(kinds.iter().any(|one| one == kind), "{kind}: {kinds:?}");
+    }
+    let nothing = script(place, &["--json"], b"").await;
+    assert_eq!(
+        (code(&nothing), &document(&nothing)["turns"]),
+        (0, &serde_json::json!([]))
+    );
+
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    std::fs::write(place.file("input"), "hello\nhello again\n").expect("a file");
+    let mut command = place.command(&["chat", "-q"]);
+    command
+        .stdin(File::open(place.file("input")).expect("a file"))
+        .stdout(writer)
+        .stderr(std::process::Stdio::piped());
+    let child = Command::from(command).spawn().expect("it starts");
+    let output = wait::within(LIMIT, "it ends", child.wait_with_output())
+        .await
+        .expect("it ends");
+    assert_eq!((code(&output), output.stderr.len()), (0, 0));
+}
+
+async fn the_last_session_goes_on(place: &Place) {
+    let first = document(&script(place, &["--json", "--session", "newest"], b"hello\n").await);
+    let again = document(&script(place, &["--json", "--last"], b"and on\n").await);
+    assert_eq!(
+        (&first["session"], &again["session"]),
+        (&"newest".into(), &"newest".into())
+    );
+    let arguments = ["chat", "--last", "--json", "--session", "x"];
+    check_failure(
+        &arguments,
+        &script(place, &arguments[1..], b"").await,
+        (2, "cli.usage"),
+    );
+}
+
+async fn turns(place: &Place, session: &str) -> u64 {
+    let shown = document(&place.run(&["sessions", "show", session, "--json"]).await);
+    shown["turns"].as_u64().expect("a number")
+}
+
+#[tokio::test]
+async fn a_person_talks_steers_and_decides_in_place() {
+    let place = talking();
+    let mut up = place.up().await;
+    let mut terminal = Terminal::spawn(&place, &["chat", "--session", "me"]);
+    terminal.shows("/help lists").await;
+    terminal.type_in("hello\n");
+    terminal.shows("You said: hello").await;
+    terminal.shows("completed · 1 step").await;
+
+    steer(&mut terminal).await;
+    assert_eq!(
+        turns(&place, "me").await,
+        2,
+        "the second message joined the second turn"
+    );
+    decide(&place, &mut terminal).await;
+    stop(&mut terminal).await;
+
+    terminal.type_in("\x04");
+    assert!(terminal.ended().await.success());
+    terminal
+        .shows("come back with: teamster chat --session me")
+        .await;
+    assert!(terminal.is_as_before());
+
+    let mut again = Terminal::spawn(&place, &["chat", "--last", "--no-color"]);
+    again.shows("> count for ever").await;
+    again.type_in("/model\n/status\n/cost\nhello again\n");
+    for text in [
+        "model of the session: scripted/talk",
+        "status     idle",
+        "5 turns",
+        "You said: hello again",
+    ] {
+        again.shows(text).await;
+    }
+    again.type_in("/quit\n");
+    assert!(again.ended().await.success());
+    up.terminate();
+    assert!(up.ended(LIMIT).await.success(), "{}", up.output());
+}
+
+/// What is typed while text streams is not torn, joins the turn, and the text stands there whole.
+async fn steer(terminal: &mut Terminal) {
+    terminal.type_in("slow please\n");
+    terminal.shows("bravo charlie").await;
+    terminal.type_in("more");
+    wait::until(LIMIT, "the line is drawn", || async {
+        terminal.last_row() == "(steers) > more"
+    })
+    .await;
+    let before = terminal.written().len();
+    terminal.type_in("\x1b[D\x1b[Dx\x7f");
+    wait::until(LIMIT, "the line is drawn again", || async {
+        terminal.written().len() > before && terminal.last_row() == "(steers) > more"
+    })
+    .await;
+    terminal.type_in("\x05over\n");
+    terminal.shows("You said: moreover").await;
+    let page = terminal
+        .page()
+        .replace('\n', "")
+        .replace("(steers) > more", "");
+    for word in ["alpha", "mike", "zulu"] {
+        assert_eq!(page.matches(word).count(), 1, "{word}: {page}");
+    }
+    terminal.shows_times("completed · ", 2).await;
+}
+
+async fn decide(place: &Place, terminal: &mut Terminal) {
+    terminal.type_in("write it\n");
+    terminal.shows("run exactly this?").await;
+    terminal.shows("sha256").await;
+    terminal.type_in("d\n");
+    terminal.shows("  | two").await;
+    terminal.type_in("ok\n");
+    terminal.shows("? ok").await;
+    assert!(!place.workspace().join("made.md").exists());
+    terminal.type_in("y\n");
+    terminal.shows("It is written.").await;
+    assert!(place.workspace().join("made.md").exists());
+    terminal.shows_times("completed · ", 3).await;
+
+    terminal.type_in("write it again\n");
+    wait::until(LIMIT, "the second question", || async {
+        terminal.last_row().starts_with("run exactly this?")
+    })
+    .await;
+    terminal.interrupt();
+    terminal
+        .shows("is not decided; /approvals asks again")
+        .await;
+    terminal.type_in("/approvals\n");
+    wait::until(LIMIT, "asked again", || async {
+        terminal.last_row().starts_with("run exactly this?")
+    })
+    .await;
+    terminal.type_in("n not now\n");
+    terminal.shows("It is not written.").await;
+    terminal.shows_times("completed · ", 4).await;
+}
+
+/// Ctrl-C once asks, twice stops. On a slow machine the second may come too late; then it asks once more.
+async fn stop(terminal: &mut Terminal) {
+    terminal.type_in("count for ever\n");
+    terminal.shows("one two").await;
+    let asks = |terminal: &Terminal| terminal.page().matches("Ctrl-C once more within").count();
+    let asked = asks(terminal);
+    while !terminal.page().contains("stopping the turn") {
+        let before = asks(terminal);
+        terminal.interrupt();
+        wait::until(LIMIT, "Ctrl-C is heard", || async {
+            asks(terminal) > before || terminal.page().contains("stopping the turn")
+        })
+        .await;
+    }
+    assert!(asks(terminal) > asked, "the first only asks");
+    terminal.shows("cancelled · 1 step").await;
+}
+
+/// WEB-1: a server that is killed while an answer streams costs no text and repeats none.
+#[tokio::test]
+async fn web_1_a_killed_server_costs_no_text_and_doubles_none() {
+    let place = talking();
+    let mut up: Process = place.up().await;
+    let mut terminal = Terminal::spawn(&place, &["chat", "--session", "cut"]);
+    terminal.type_in("slow please\n");
+    terminal.shows("bravo charlie").await;
+    let server = server(&place);
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(server).expect("a process"));
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).expect("it runs");
+    terminal.shows("completed · 1 step").await;
+    let page = terminal.page();
+    let text = page.replace('\n', " ");
+    assert_eq!(text.matches("zulu").count(), 1, "{page}");
+    // Where the answer had to be begun again and came otherwise, that is said.
+    let begun = 1 + text.matches("was cut off").count();
+    assert_eq!(text.matches("alpha").count(), begun, "{page}");
+    terminal.type_in("hello\n");
+    terminal.shows("You said: hello").await;
+    terminal.type_in("\x04");
+    assert!(terminal.ended().await.success());
+    up.terminate();
+    assert!(up.ended(LIMIT).await.success(), "{}", up.output());
+}
+
+fn server(place: &Place) -> u64 {
+    let record =
+        std::fs::read(place.data().join("nats/server.json")).expect("a record of the server");
+    let record: Value = serde_json::from_slice(&record).expect("JSON");
+    record["process"]["pid"].as_u64().expect("a process")
+}
+
+/// CLI-1: a conversation whose output cannot be written says so.
+#[tokio::test]
+async fn cli_1_a_chat_needs_a_mesh_and_a_workspace() {
+    let place = Place::new();
+    for (arguments, want) in [
+        (
+            vec!["chat", "--nats", "nats://127.0.0.1:1"],
+            (69, "mesh.unavailable"),
+        ),
+        (
+            vec!["chat", "--workspace", "/nowhere/at/all"],
+            (2, "cli.workspace"),
+        ),
+        (vec!["chat", "--approvals", "ask"], (2, "cli.no_terminal")),
+        (vec!["chat", "--model", "nope"], (2, "cli.usage")),
+    ] {
+        for form in ["--json", "--jsonl"] {
+            let arguments = [arguments.as_slice(), &[form]].concat();
+            check_failure(&arguments, &place.run(&arguments).await, want);
+        }
+    }
+    let full = File::options()
+        .write(true)
+        .open("/dev/full")
+        .expect("a device");
+    let output = written_to(&place, &["chat", "--help"], full).await;
+    assert_eq!(code(&output), 1);
+}
