@@ -31,6 +31,8 @@ pub struct Config {
     /// Policy and approvals.
     #[serde(rename = "approval-gate")]
     pub approval_gate: teamster_approval_gate::Config,
+    /// What is known about models' windows.
+    pub context: teamster_context::Config,
     /// Functions inside the workspace.
     pub sandbox: teamster_sandbox::Config,
 }

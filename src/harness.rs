@@ -17,6 +17,7 @@ mod heads;
 mod load;
 mod own;
 mod pump;
+mod rooms;
 mod run;
 mod shared;
 mod sweep;

@@ -24,7 +24,7 @@ pub use error::Error;
 use crate::config::Config;
 
 /// All workers, in the order in which they start.
-pub const WORKERS: [&str; 4] = ["sandbox", "router", "approval-gate", "harness"];
+pub const WORKERS: [&str; 5] = ["sandbox", "router", "context", "approval-gate", "harness"];
 
 /// Workers that are served by this process.
 pub struct Host {
@@ -124,6 +124,7 @@ fn build(config: &Config, name: &str) -> Result<Worker, Error> {
             teamster_approval_gate::worker(&config.approval_gate).map_err(Error::gate)?
         }
         "sandbox" => teamster_sandbox::worker(config.sandbox.clone()),
+        "context" => teamster_context::worker(&config.context).map_err(Error::build(name))?,
         unknown => return Err(Error::UnknownWorker(unknown.to_owned())),
     };
     Ok(built)

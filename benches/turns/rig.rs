@@ -33,7 +33,7 @@ const LOOKUP: &str = "bench::lookup";
 /// Bytes of its result.
 const RESULT_BYTES: usize = 1024;
 /// The workers of a turn, besides the one that serves the function.
-const WORKERS: [&str; 3] = ["router", "approval-gate", "harness"];
+const WORKERS: [&str; 4] = ["router", "context", "approval-gate", "harness"];
 
 /// A running mesh.
 pub(crate) struct Rig {

@@ -19,13 +19,16 @@ use teamster_protocol::{
 use super::{failure::Failure, place};
 use crate::client::{Client, Error, session::Session};
 
+/// What the model of a new session may call: files, and its own earlier results.
+const DEFAULT_ALLOW: [&str; 2] = ["fs::*", "context::read"];
+
 /// What a turn runs with.
 #[derive(Debug, Clone, Default, Args)]
 pub(super) struct Turn {
     /// Model, as provider/name. Default: the session's, else the configured one, else the labelled script
     #[arg(long, value_name = "PROVIDER/NAME", value_parser = model)]
     pub model: Option<String>,
-    /// Functions that the model may call, as globs; repeat for more. Default for a new session: `fs::*`
+    /// Functions that the model may call, as globs; repeat for more. Default for a new session: `fs::*` and `context::read`
     #[arg(long, value_name = "GLOB", value_parser = glob)]
     pub allow: Vec<String>,
     /// Functions that it may not call although --allow names them
@@ -76,7 +79,10 @@ impl Turn {
             !self.allow.is_empty() || !self.deny.is_empty() || self.expose.is_some();
         let functions = (says_functions || is_new).then(|| FunctionPolicy {
             allow: if self.allow.is_empty() {
-                vec!["fs::*".to_owned()]
+                DEFAULT_ALLOW
+                    .iter()
+                    .map(|glob| (*glob).to_owned())
+                    .collect()
             } else {
                 self.allow.clone()
             },
@@ -289,7 +295,7 @@ mod tests {
     fn a_new_session_gets_the_file_functions_and_a_running_one_keeps_what_it_has() {
         let plain = Turn::default();
         let policy = plain.options(true).functions.expect("a policy");
-        assert_eq!(policy.allow, ["fs::*"]);
+        assert_eq!(policy.allow, DEFAULT_ALLOW);
         assert!(plain.options(false).functions.is_none());
         let narrow = Turn {
             deny: vec!["fs::write".to_owned()],
@@ -298,7 +304,10 @@ mod tests {
         let policy = narrow.options(false).functions.expect("a policy");
         assert_eq!(
             (policy.allow, policy.deny),
-            (vec!["fs::*".to_owned()], vec!["fs::write".to_owned()])
+            (
+                DEFAULT_ALLOW.map(str::to_owned).to_vec(),
+                vec!["fs::write".to_owned()]
+            )
         );
     }
 

@@ -1,9 +1,11 @@
 //! Executes one action of the turn machine, and says what came of it.
 
+mod context;
 pub(super) mod decide;
 pub(super) mod generate;
 pub(super) mod hook;
 pub(super) mod invoke;
+mod whole;
 
 use teamster_core::turn::{Action, Outcome};
 

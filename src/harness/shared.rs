@@ -7,7 +7,8 @@ use teamster_mesh::{Mesh, registry::Registry};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    allowed::Compiled, cache::Cache, config::Config, desk::Desk, heads::Heads, witness::Witnesses,
+    allowed::Compiled, cache::Cache, config::Config, desk::Desk, heads::Heads, rooms::Rooms,
+    witness::Witnesses,
 };
 
 /// What exists before the mesh is there.
@@ -19,6 +20,7 @@ pub(super) struct Shared {
     pub(super) allowed: Compiled,
     pub(super) witnesses: Witnesses,
     pub(super) heads: Heads,
+    pub(super) rooms: Rooms,
 }
 
 impl Shared {
@@ -31,6 +33,7 @@ impl Shared {
             allowed: Compiled::default(),
             witnesses: Witnesses::default(),
             heads: Heads::default(),
+            rooms: Rooms::default(),
         }
     }
 }

@@ -16,6 +16,7 @@ mod approval;
 mod bounds;
 mod chain;
 mod cli;
+mod context;
 mod damage;
 mod demo;
 mod hook;

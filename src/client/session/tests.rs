@@ -71,6 +71,7 @@ fn finished(n: u64, text: &str, cost: Option<u64>) -> Event {
         cost: cost.map(NanoUsd),
         model: "scripted/guided".to_owned(),
         attempts: 1,
+        estimated: 0,
     }
 }
 

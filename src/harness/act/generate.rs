@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use teamster_core::turn::{
-    Outcome,
+    Outcome, Sent,
     call::{AGENT_TRIGGER, Allowed},
-    history,
     state::State,
 };
 use teamster_mesh::{connection::Call, registry::Catalog};
@@ -24,7 +23,11 @@ use teamster_protocol::{
 };
 use tokio::time::Instant;
 
-use super::{Interrupt, interrupted};
+use super::{
+    Interrupt,
+    context::{Prepared, prepare},
+    interrupted,
+};
 use crate::harness::{
     shared::Harness,
     work::{GiveUp, Work},
@@ -48,9 +51,14 @@ pub(super) async fn generate(
     work: &mut Work<'_>,
     request: &RequestId,
 ) -> Result<Vec<Outcome>, GiveUp> {
+    let prepared = match prepare(work).await {
+        Ok(prepared) => prepared,
+        Err(error) => return Ok(vec![unsendable(work, request, error)]),
+    };
+    let sent = prepared.sent.clone();
     let chat = ChatRequest {
         is_first: true,
-        ..chat_request(work, request)
+        ..chat_request(work, request, prepared)
     };
     let Ok(body) = serde_json::to_vec(&chat) else {
         return Ok(vec![failed(
@@ -63,7 +71,7 @@ pub(super) async fn generate(
     let answer = chat_with_patience(work.harness, body.into());
     let mut answer = std::pin::pin!(answer);
     let interrupt = tokio::select! {
-        answer = &mut answer => return Ok(vec![outcome(work, request, answer)]),
+        answer = &mut answer => return Ok(vec![outcome(work, request, answer, sent)]),
         interrupt = interrupted(work) => interrupt,
         // The turn's time is over: what has come is kept, and the machine ends the turn for that reason.
         () = tokio::time::sleep(work.time_left()) => Interrupt::Timeout,
@@ -76,7 +84,7 @@ pub(super) async fn generate(
             let partial = tokio::time::timeout(ABORT_GRACE, answer).await;
             if interrupt == Interrupt::Timeout {
                 return Ok(vec![match partial {
-                    Ok(answer) => outcome(work, request, answer),
+                    Ok(answer) => outcome(work, request, answer, sent),
                     Err(_) => failed(
                         work,
                         request,
@@ -90,6 +98,7 @@ pub(super) async fn generate(
                 Ok(Ok(completion)) => vec![Outcome::Generated {
                     request: request.clone(),
                     completion,
+                    sent,
                 }],
                 Ok(Err(_)) | Err(_) => Vec::new(),
             })
@@ -101,9 +110,12 @@ pub(super) async fn generate(
 pub(super) async fn recover(work: &Work<'_>, request: &RequestId) -> Outcome {
     let mesh = &work.harness.mesh;
     if let Ok(Some(completion)) = mesh.generations().get(request).await {
+        // The plan is a function of the log: it is the one that the request was made with.
+        let sent = prepare(work).await.map(|prepared| prepared.sent);
         return Outcome::Generated {
             request: request.clone(),
             completion,
+            sent: sent.unwrap_or_default(),
         };
     }
     let query = serde_json::to_vec(&RunQuery::Join).unwrap_or_default();
@@ -114,7 +126,12 @@ pub(super) async fn recover(work: &Work<'_>, request: &RequestId) -> Outcome {
         return Outcome::Lost(request.clone());
     }
     // Somebody runs it: the same request again joins it, or is answered from what was kept.
-    let chat = chat_request(work, request);
+    let prepared = match prepare(work).await {
+        Ok(prepared) => prepared,
+        Err(error) => return unsendable(work, request, error),
+    };
+    let sent = prepared.sent.clone();
+    let chat = chat_request(work, request, prepared);
     let Ok(body) = serde_json::to_vec(&chat) else {
         return Outcome::Lost(request.clone());
     };
@@ -126,6 +143,7 @@ pub(super) async fn recover(work: &Work<'_>, request: &RequestId) -> Outcome {
         Ok(Ok(completion)) => Outcome::Generated {
             request: request.clone(),
             completion,
+            sent,
         },
         Ok(Err(_)) | Err(_) => Outcome::Lost(request.clone()),
     }
@@ -176,7 +194,12 @@ async fn chat_with_patience(harness: &Harness, body: bytes::Bytes) -> Result<Com
     }
 }
 
-fn outcome(work: &Work<'_>, request: &RequestId, answer: Result<Completion, Fault>) -> Outcome {
+fn outcome(
+    work: &Work<'_>,
+    request: &RequestId,
+    answer: Result<Completion, Fault>,
+    sent: Sent,
+) -> Outcome {
     let tries = work
         .draft
         .state()
@@ -188,6 +211,7 @@ fn outcome(work: &Work<'_>, request: &RequestId, answer: Result<Completion, Faul
         Ok(completion) => Outcome::Generated {
             request: request.clone(),
             completion,
+            sent,
         },
         Err(fault) if matches!(fault.code.as_str(), "mesh.callee_lost" | "mesh.timeout") => {
             tracing::warn!(session = %work.session, %request, "the router was lost in mid-generation");
@@ -213,22 +237,29 @@ fn outcome(work: &Work<'_>, request: &RequestId, answer: Result<Completion, Faul
 }
 
 fn failed(work: &Work<'_>, request: &RequestId, kind: ErrorKind, message: &str) -> Outcome {
+    let error = CompletionError {
+        kind,
+        message: message.to_owned(),
+        hint: None,
+    };
+    unsendable(work, request, error)
+}
+
+/// The failure of a request that reached no provider.
+fn unsendable(work: &Work<'_>, request: &RequestId, error: CompletionError) -> Outcome {
     let model = work.draft.state().options.model.clone().unwrap_or_default();
     Outcome::Generated {
         request: request.clone(),
         completion: Completion {
             parts: Vec::new(),
             stop: StopReason::Error,
-            error: Some(CompletionError {
-                kind,
-                message: message.to_owned(),
-                hint: None,
-            }),
+            error: Some(error),
             usage: Usage::default(),
             cost: None,
             model,
             attempts: 0,
         },
+        sent: Sent::default(),
     }
 }
 
@@ -250,29 +281,15 @@ async fn abort(harness: &Harness, request: &RequestId) {
     }
 }
 
-fn chat_request(work: &Work<'_>, request: &RequestId) -> ChatRequest {
-    let state = work.draft.state();
-    let settings = &work.harness.shared.settings;
-    let messages = history::window(&state.transcript, settings.history_bytes)
-        .unwrap_or_default()
-        .to_vec();
+fn chat_request(work: &Work<'_>, request: &RequestId, prepared: Prepared) -> ChatRequest {
     ChatRequest {
         request_id: request.clone(),
         session_id: Some(work.session.clone()),
-        model: state
-            .options
-            .model
-            .clone()
-            .unwrap_or_else(|| settings.model.clone()),
-        system_prompt: Some(system_prompt(state)),
-        messages,
-        tools: tools(state, &work.allowed(), &work.catalog()),
-        max_output_tokens: Some(
-            state
-                .options
-                .max_output_tokens
-                .unwrap_or(settings.output_tokens),
-        ),
+        model: prepared.model,
+        system_prompt: Some(prepared.system_prompt),
+        messages: prepared.messages,
+        tools: prepared.tools,
+        max_output_tokens: Some(prepared.output),
         is_first: false,
     }
 }
@@ -288,7 +305,7 @@ pub(super) fn system_prompt(state: &State) -> String {
 }
 
 /// What is offered to the model.
-fn tools(state: &State, allowed: &Allowed, catalog: &Catalog) -> Vec<Tool> {
+pub(super) fn tools(state: &State, allowed: &Allowed, catalog: &Catalog) -> Vec<Tool> {
     let Some(policy) = &state.options.functions else {
         return Vec::new();
     };

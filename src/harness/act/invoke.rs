@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use futures::{StreamExt as _, stream::FuturesUnordered};
+use teamster_core::context;
 use teamster_core::turn::{HookNote, Outcome, call::admit, state::Call as Open};
 use teamster_mesh::connection::Call;
 use teamster_protocol::{
@@ -10,7 +11,6 @@ use teamster_protocol::{
     hook::{self, CallResult, Point, Verdict},
     limits,
     message::ResultKind,
-    text,
 };
 use tokio::time::Instant;
 
@@ -18,6 +18,7 @@ use super::{
     Interrupt, decide,
     hook::{Deaf, hear, request},
     interrupted,
+    whole::{Kept, keep},
 };
 use crate::harness::{
     clock,
@@ -102,16 +103,7 @@ async fn run(work: &Work<'_>, id: &CallId) -> (CallId, Option<Outcome>) {
     };
     let Some(contract) = contract(work, open) else {
         let text = "the function is not there any more; the call did not run";
-        return (
-            id.clone(),
-            Some(finished(
-                id,
-                ResultKind::Error,
-                text.to_owned(),
-                0,
-                Vec::new(),
-            )),
-        );
+        return (id.clone(), Some(finished(id, Came::error(text), 0)));
     };
     let begun = Instant::now();
     let answer = match call_with_patience(work, open, &contract).await {
@@ -122,12 +114,29 @@ async fn run(work: &Work<'_>, id: &CallId) -> (CallId, Option<Outcome>) {
         }
         answer => answer,
     };
-    let (kind, text, notes) = come_to(work, open, Some(&contract), answer).await;
+    let came = come_to(work, open, Some(&contract), answer).await;
     let duration_ms = clock::millis(begun.elapsed());
-    (
-        id.clone(),
-        Some(finished(id, kind, text, duration_ms, notes)),
-    )
+    (id.clone(), Some(finished(id, came, duration_ms)))
+}
+
+/// What a call came to.
+struct Came {
+    kind: ResultKind,
+    kept: Kept,
+    notes: Vec<HookNote>,
+}
+
+impl Came {
+    fn error(text: &str) -> Self {
+        Self {
+            kind: ResultKind::Error,
+            kept: Kept {
+                text: text.to_owned(),
+                whole: None,
+            },
+            notes: Vec::new(),
+        }
+    }
 }
 
 /// What an answer means, and what the hooks make of it.
@@ -136,29 +145,43 @@ async fn come_to(
     open: &Open,
     contract: Option<&Contract>,
     answer: Result<bytes::Bytes, Fault>,
-) -> (ResultKind, String, Vec<HookNote>) {
-    let (kind, text) = result(open, answer);
-    // A hook sees what would be stored, no more.
-    let text = text::cut(&text, limits::RESULT_BYTES_MAX);
-    match contract {
-        Some(contract) => after(work, open, contract, kind, text).await,
-        None => (kind, text, Vec::new()),
+) -> Came {
+    let (kind, full) = result(open, answer);
+    let Some(contract) = contract.filter(|contract| is_heard(work, open, contract)) else {
+        return Came {
+            kind,
+            kept: keep(work, &open.id, full).await,
+            notes: Vec::new(),
+        };
+    };
+    // A hook sees what would be stored, no more; what no hook has seen is not kept either.
+    let seen = context::fit(&open.id, &full, None);
+    let (kind, text, notes) = after(work, open, contract, kind, seen).await;
+    Came {
+        kind,
+        kept: Kept { text, whole: None },
+        notes,
     }
 }
 
-fn finished(
-    id: &CallId,
-    outcome: ResultKind,
-    text: String,
-    duration_ms: u64,
-    notes: Vec<HookNote>,
-) -> Outcome {
+/// Whether a hook wants to see what a function answers.
+fn is_heard(work: &Work<'_>, open: &Open, contract: &Contract) -> bool {
+    decide::arguments(open).is_some()
+        && work
+            .catalog()
+            .hooks_at(Point::PostTrigger)
+            .take(limits::HOOKS_PER_POINT_MAX)
+            .any(|binding| decide::concerns(binding, &contract.id))
+}
+
+fn finished(id: &CallId, came: Came, duration_ms: u64) -> Outcome {
     Outcome::Finished {
         call: id.clone(),
-        outcome,
-        text,
+        outcome: came.kind,
+        text: came.kept.text,
+        whole: came.kept.whole,
         duration_ms,
-        notes,
+        notes: came.notes,
     }
 }
 
@@ -367,8 +390,8 @@ pub(super) async fn recover(work: &Work<'_>, ids: &[CallId]) -> Vec<Outcome> {
                 "the harness or the function was lost in mid-call",
             ))
         });
-        let (kind, text, notes) = come_to(work, open, contract.as_ref(), answer).await;
-        outcomes.push(finished(id, kind, text, 0, notes));
+        let came = come_to(work, open, contract.as_ref(), answer).await;
+        outcomes.push(finished(id, came, 0));
     }
     outcomes
 }

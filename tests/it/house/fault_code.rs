@@ -21,7 +21,6 @@ const BUILT: &[&str] = &[
     "model.rate_limited",
     "model.auth",
     "model.quota",
-    "model.context_overflow",
     "model.rejected",
     "model.not_configured",
 ];

@@ -1,7 +1,8 @@
 //! Teamster's decisions, pure.
 //!
-//! Owns: the turn machine (`turn`), policy (`policy`), and how text of unknown origin is shown (`display`). Invariants: a
-//! decision depends on its arguments alone; the same code answers `explain` and enforces.
+//! Owns: the turn machine (`turn`), policy (`policy`), what of a history a model sees (`context`), and how text of unknown
+//! origin is shown (`display`). Invariants: a decision depends on its arguments alone; the same code answers `explain` and
+//! enforces.
 //!
 //! Never: I/O, a clock, randomness, an async runtime. Time and ids come in as arguments.
 
@@ -16,6 +17,7 @@
     )
 )]
 
+pub mod context;
 pub mod display;
 pub mod policy;
 pub mod turn;

@@ -22,5 +22,5 @@ mod tests;
 pub use draft::Draft;
 pub use fold::Fold;
 pub use next::{Action, Barrier, Env, Settings, next};
-pub use on::{Decided, HookNote, Incoming, Input, Outcome, on, settle};
+pub use on::{Decided, HookNote, Incoming, Input, Outcome, Sent, on, settle};
 pub use state::State;

@@ -126,6 +126,9 @@ pub enum Event {
         model: String,
         /// Requests that reached the provider for this answer.
         attempts: u32,
+        /// Tokens that the request was estimated at before it was sent; 0 where nobody estimated them.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        estimated: u64,
     },
     /// A generation came to no answer; what was visible of it is kept.
     GenerationInterrupted {
@@ -310,6 +313,14 @@ pub enum Event {
         /// Takeovers of this turn so far, this one included.
         attempt: u32,
     },
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the form that serde asks for"
+)]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Why an input was consumed without effect.

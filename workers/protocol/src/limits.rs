@@ -28,6 +28,8 @@ pub const DRAIN_BYTES_MAX: usize = 64 * 1024;
 pub const CALLS_PER_MESSAGE_MAX: usize = 32;
 /// Bytes of one function result as the model and the log see it; a longer one is cut with a marker.
 pub const RESULT_BYTES_MAX: usize = 32 * 1024;
+/// Bytes to which a result is cut at most, in a window however small.
+pub const RESULT_BYTES_MIN: usize = 1024;
 /// Reads of one batch that run at the same time; also bounds what their outcomes add to one commit.
 pub const READS_AT_ONCE_MAX: usize = 4;
 /// Bytes of one request or reply between workers. The embedded server's `max_payload`.
@@ -42,6 +44,28 @@ pub const METADATA_BYTES_MAX: usize = 512;
 pub const TITLE_BYTES_MAX: usize = 256;
 /// Bytes of history that a loop without a context worker sends to a model; older turns are left out beyond it.
 pub const HISTORY_BYTES_MAX: usize = 1024 * 1024;
+/// Tokens of a window that are kept free at most for what an estimate misses.
+pub const CONTEXT_RESERVE_TOKENS_MAX: u64 = 20_000;
+/// Tokens of the newest results that are masked only when nothing else is left.
+pub const CONTEXT_NEWEST_TOKENS: u64 = 40_000;
+/// Turns at the end of a history whose results are masked only when nothing older is left.
+pub const CONTEXT_TURNS_KEPT: u32 = 2;
+/// The window, in tokens, of a model about which nobody knows anything.
+pub const CONTEXT_WINDOW_DEFAULT: u64 = 8192;
+/// Requests for one answer that are made smaller because a provider refused the one before as too large.
+pub const CONTEXT_REFUSALS_MAX: u32 = 3;
+/// How long a turn waits for the context worker before it goes on without it.
+pub const CONTEXT_WAIT: Duration = Duration::from_secs(2);
+/// Folded sessions that a context worker keeps in memory.
+pub const CONTEXT_SESSIONS_MAX: usize = 256;
+/// Bytes of transcripts that a context worker keeps in memory.
+pub const CONTEXT_BYTES_MAX: usize = 128 * 1024 * 1024;
+/// Bytes that one `context::read` returns when nothing else is asked for.
+pub const CONTEXT_PAGE_BYTES: u64 = 16 * 1024;
+/// How long what a router says about a model's window is taken to hold.
+pub const CONTEXT_MODEL_TTL: Duration = Duration::from_mins(1);
+/// Models whose windows are remembered.
+pub const CONTEXT_MODELS_MAX: usize = 256;
 /// Bytes of one YAML document before it is parsed.
 pub const YAML_BYTES_MAX: usize = 256 * 1024;
 /// Bytes of one worker's live configuration.

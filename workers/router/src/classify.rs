@@ -116,7 +116,7 @@ pub fn error(kind: ErrorKind, message: &str, provider: &str, model: &str) -> Com
         ErrorKind::Rejected => Some(format!(
             "check that {provider} has the model {model} and that it takes functions"
         )),
-        ErrorKind::Transient | ErrorKind::NotConfigured => None,
+        ErrorKind::Transient | ErrorKind::NotConfigured | ErrorKind::ContextTruncated => None,
     };
     CompletionError {
         kind,

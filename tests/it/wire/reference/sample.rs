@@ -188,6 +188,7 @@ fn about_turns() -> Vec<Event> {
             cost: Some(NanoUsd(265_000)),
             model: "openai/gpt-5-mini".to_owned(),
             attempts: 1,
+            estimated: 790,
         },
         Event::GenerationInterrupted {
             request: request(),

@@ -61,6 +61,11 @@ impl Fold {
         }
     }
 
+    /// Number of the last commit that counts so far.
+    pub fn n(&self) -> u64 {
+        self.state.n
+    }
+
     /// Takes the next stored commit.
     pub fn take(&mut self, bytes: &[u8], seq: u64) {
         let hash = Digest::of(bytes);

@@ -2,6 +2,11 @@
 
 use teamster_protocol::{Message, message::Content};
 
+use crate::context::History;
+
+/// Bytes that a masked result takes at most.
+const MARK_BYTES: usize = 192;
+
 /// The longest end of the transcript that fits into `bytes_max` and begins with a user's message, so that no result lacks
 /// its call. `None` when not even the last turn fits.
 pub fn window(transcript: &[Message], bytes_max: usize) -> Option<&[Message]> {
@@ -21,6 +26,17 @@ pub fn window(transcript: &[Message], bytes_max: usize) -> Option<&[Message]> {
         None if transcript.is_empty() => Some(transcript),
         None => None,
     }
+}
+
+/// About how many bytes a whole history takes on a provider's wire.
+pub fn bytes(history: &History<'_>) -> usize {
+    let sent = history.messages.iter().map(|message| match message {
+        Message::FunctionResult { call, .. } if history.masked.contains(call) => {
+            bytes_of(message).min(MARK_BYTES)
+        }
+        other => bytes_of(other),
+    });
+    sent.sum()
 }
 
 /// About how many bytes a message takes on a provider's wire.

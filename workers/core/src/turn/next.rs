@@ -161,6 +161,9 @@ pub fn next(state: &State, env: &Env<'_>) -> Action {
             Action::Generate(request)
         };
     }
+    if let Some(action) = smaller(state, turn, env) {
+        return action;
+    }
     if turn.steps > 0
         && env.bound.contains(&Point::PostGenerate)
         && !turn.has_run(Point::PostGenerate, turn.step())
@@ -298,24 +301,39 @@ fn next_generation(state: &State, turn: &Turn, env: &Env<'_>) -> Action {
     if env.bound.contains(&Point::PreGenerate) && !turn.has_run(Point::PreGenerate, turn.steps) {
         return Action::RunHook(Point::PreGenerate);
     }
-    if history::window(&state.transcript, env.settings.history_bytes).is_none() {
-        return Action::Finish(EndReason::Failed {
-            code: "context.overflow".to_owned(),
-            message:
-                "this turn's messages alone are larger than the history that may be sent to a model"
-                    .to_owned(),
-        });
-    }
     Action::Assemble
+}
+
+/// A request that the provider refused as too large is made again, smaller, a few times. It is the same step.
+fn smaller(state: &State, turn: &Turn, env: &Env<'_>) -> Option<Action> {
+    turn.failure.as_ref().filter(|failure| failure.is_refused)?;
+    if turn.refused > limits::CONTEXT_REFUSALS_MAX {
+        return None;
+    }
+    let budget = Budget {
+        steps: None,
+        ..state.options.budget
+    };
+    Some(match exceeded(turn, &budget, env, reserve(state, env), 0) {
+        Some(which) => Action::Finish(EndReason::Budget { which }),
+        None => Action::Assemble,
+    })
 }
 
 /// Tokens to set aside for the next generation: what it reads, by a byte estimate, and all that it may write.
 pub fn reserve(state: &State, env: &Env<'_>) -> u64 {
-    let bytes = history::window(&state.transcript, env.settings.history_bytes)
-        .map_or(0, |messages| messages.iter().map(history::bytes_of).sum());
+    let bytes = history::bytes(&state.history()).min(env.settings.history_bytes);
     u64::try_from(bytes / 4)
         .unwrap_or(u64::MAX)
         .saturating_add(output_tokens(state, env))
+}
+
+/// The step that the next generation belongs to.
+pub(crate) fn next_step(turn: &Turn) -> u32 {
+    match &turn.failure {
+        Some(failure) if failure.is_refused => turn.step(),
+        _ => turn.steps,
+    }
 }
 
 /// Tokens that the next generation may produce.

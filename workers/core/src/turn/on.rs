@@ -1,8 +1,8 @@
 //! What an outcome means, as events.
 
 use teamster_protocol::{
-    ApprovalId, Arguments, CallId, Class, Event, FunctionId, Lane, Message, MessageId, RequestId,
-    TurnId,
+    ApprovalId, Arguments, BlobRef, CallId, Class, Event, FunctionId, Lane, Message, MessageId,
+    RequestId, TurnId,
     commit::Consumed,
     event::EndReason,
     function::router::{Completion, CompletionError, ErrorKind},
@@ -15,8 +15,9 @@ use teamster_protocol::{
     usage::Usage,
 };
 
+use crate::context;
 use crate::turn::{
-    next::{Action, Env, measure, reserve},
+    next::{Action, Env, measure, next_step, reserve},
     state::{Call, CallState, Cut, Held, State},
 };
 
@@ -44,6 +45,8 @@ pub enum Outcome {
         request: RequestId,
         /// What it came to.
         completion: Completion,
+        /// What it was made with.
+        sent: Sent,
     },
     /// Nobody knows of a request that an earlier owner made: it is made again.
     Lost(RequestId),
@@ -64,11 +67,26 @@ pub enum Outcome {
         outcome: ResultKind,
         /// The text that the model reads.
         text: String,
+        /// The whole, where the text is a part of it.
+        whole: Option<BlobRef>,
         /// How long it took, in milliseconds.
         duration_ms: u64,
         /// What the hooks noted.
         notes: Vec<HookNote>,
     },
+}
+
+/// What a request was made with.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// Calls whose results were masked in it for the first time.
+    pub masked: Vec<CallId>,
+    /// Estimated tokens of the request without these masks.
+    pub tokens_before: u64,
+    /// Estimated tokens of it with them.
+    pub tokens_after: u64,
+    /// Estimated tokens of it by the text alone, without what is known about the model; 0 where nobody estimated.
+    pub estimated: u64,
 }
 
 /// An input with its place.
@@ -189,7 +207,7 @@ pub fn settle(state: &State, action: &Action, env: &Env<'_>) -> Option<Vec<Event
         )]),
         Action::Assemble => Some(vec![Event::GenerationStarted {
             request: RequestId::of(&state.session, state.drafting(), 1),
-            step: state.turn.as_ref().map_or(0, |turn| turn.steps),
+            step: state.turn.as_ref().map_or(0, next_step),
             reserved: reserve(state, env),
         }]),
         Action::Expire(approvals) => Some(
@@ -224,7 +242,8 @@ pub fn on(state: &State, outcome: &Outcome, at_ms: u64) -> Vec<Event> {
         Outcome::Generated {
             request,
             completion,
-        } => on_generated(state, request, completion, at_ms),
+            sent,
+        } => on_generated(state, request, completion, sent, at_ms),
         Outcome::Lost(request) => on_lost(state, request),
         Outcome::Decided {
             call,
@@ -235,9 +254,19 @@ pub fn on(state: &State, outcome: &Outcome, at_ms: u64) -> Vec<Event> {
             call,
             outcome,
             text,
+            whole,
             duration_ms,
             notes,
-        } => on_finished(state, call, *outcome, text, *duration_ms, notes),
+        } => {
+            let finished = Event::CallFinished {
+                call: call.clone(),
+                outcome: *outcome,
+                text: context::fit(call, text, whole.map(|blob| blob.bytes)),
+                whole: *whole,
+                duration_ms: *duration_ms,
+            };
+            on_finished(state, call, finished, notes)
+        }
     }
 }
 
@@ -370,7 +399,7 @@ fn on_decided(
         } => Event::CallRefused {
             call: id.clone(),
             outcome,
-            text: fit(&text),
+            text: context::fit(id, &text, None),
             judgement,
         },
         Decided::Hold {
@@ -398,14 +427,7 @@ fn on_decided(
     events
 }
 
-fn on_finished(
-    state: &State,
-    id: &CallId,
-    outcome: ResultKind,
-    text: &str,
-    duration_ms: u64,
-    notes: &[HookNote],
-) -> Vec<Event> {
+fn on_finished(state: &State, id: &CallId, finished: Event, notes: &[HookNote]) -> Vec<Event> {
     let is_open = state
         .call(id)
         .is_some_and(|call| matches!(call.state, CallState::Started { .. }));
@@ -420,13 +442,7 @@ fn on_finished(
         .iter()
         .filter_map(|note| hook_event(Point::PostTrigger, step, Some(id), note))
         .collect();
-    events.push(Event::CallFinished {
-        whole: None,
-        call: id.clone(),
-        outcome,
-        text: fit(text),
-        duration_ms,
-    });
+    events.push(finished);
     events
 }
 
@@ -497,18 +513,4 @@ pub(crate) fn close(state: &State, reason: &EndReason) -> Vec<Event> {
         reason: reason.clone(),
     });
     events
-}
-
-/// A result's text, cut so that its JSON form fits. An empty result says so.
-fn fit(text: &str) -> String {
-    if text.is_empty() {
-        return "(no output)".to_owned();
-    }
-    let mut cut = text::cut(text, limits::RESULT_BYTES_MAX);
-    // Control characters take up to six bytes each in JSON.
-    let json_bytes_max = limits::RESULT_BYTES_MAX * 3 / 2;
-    while serde_json::to_string(&cut).map_or(0, |json| json.len()) > json_bytes_max {
-        cut = text::cut(&cut, cut.len() / 2);
-    }
-    cut
 }

@@ -48,6 +48,8 @@ pub struct Turn {
     pub has_unseen: bool,
     /// Cut streams that were resumed.
     pub resumes: u32,
+    /// Requests for the coming answer that the provider refused as too large.
+    pub refused: u32,
     /// At which step each point's hooks were done last.
     pub hooks: BTreeMap<Point, u32>,
     /// The system prompt that the hooks of the coming generation made.
@@ -71,6 +73,8 @@ pub struct Failure {
     pub message: String,
     /// What is left of the answer, if it had begun and may be resumed.
     pub cut: Option<Cut>,
+    /// Whether the provider refused the request as too large, so that a smaller one may be made.
+    pub is_refused: bool,
 }
 
 /// What is left of an answer that broke off.
@@ -89,6 +93,7 @@ impl Failure {
             code: code.to_owned(),
             message: message.to_owned(),
             cut: None,
+            is_refused: false,
         }
     }
 }
@@ -181,6 +186,7 @@ impl Turn {
             calls: Vec::new(),
             has_unseen: false,
             resumes: 0,
+            refused: 0,
             hooks: BTreeMap::new(),
             system_prompt: None,
             denied: None,
@@ -208,6 +214,8 @@ impl Turn {
             n,
         });
         self.steps = step + 1;
+        // A request that was refused as too large is made again.
+        self.failure = None;
         self.is_answered = false;
         self.has_unseen = false;
         self.calls.clear();
@@ -222,6 +230,7 @@ impl Turn {
         use teamster_protocol::message::StopReason as Stop;
         self.generation = None;
         self.system_prompt = None;
+        self.refused = 0;
         let Some(Message::Assistant { content, .. }) = message else {
             self.failure = Some(Failure::lasting(
                 "model.empty_answer",

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
 use teamster_protocol::{
-    CallId, Commit, Cursor, Digest, Event, Head, Message, MessageId, Principal, SessionId, TurnId,
+    BlobRef, CallId, Commit, Cursor, Digest, Event, Head, Message, MessageId, Principal, SessionId,
+    TurnId,
     commit::Outbox,
     event::EndReason,
     input::TurnOptions,
@@ -13,10 +14,13 @@ use teamster_protocol::{
     usage::{NanoUsd, Usage},
 };
 
+mod generation;
+
+use crate::context::{Calibration, History};
 pub use crate::turn::running::{Call, CallState, Cut, Failure, Generation, Held, Turn};
 
 /// Version of the fold. A snapshot of another version is folded anew.
-pub const FOLD_VERSION: u32 = 4;
+pub const FOLD_VERSION: u32 = 5;
 
 /// Everything that is known about a session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -45,6 +49,10 @@ pub struct State {
     pub transcript: Vec<Message>,
     /// Calls whose results the model does not read any more.
     pub masked: BTreeSet<CallId>,
+    /// Results of which the transcript holds a part, with the whole.
+    pub stored: BTreeMap<CallId, BlobRef>,
+    /// What a provider counted for the last request, beside what had been estimated.
+    pub calibration: Option<Calibration>,
     /// The options of the last turn, resolved.
     pub options: TurnOptions,
     /// What the next turn's first message asked for.
@@ -168,6 +176,8 @@ impl State {
             origin: None,
             transcript: Vec::new(),
             masked: BTreeSet::new(),
+            stored: BTreeMap::new(),
+            calibration: None,
             options: TurnOptions::default(),
             asked: TurnOptions::default(),
             turn: None,
@@ -279,6 +289,29 @@ impl State {
         })
     }
 
+    /// The transcript as a context is planned and made of it.
+    pub fn history(&self) -> History<'_> {
+        History {
+            messages: &self.transcript,
+            masked: &self.masked,
+            stored: &self.stored,
+            is_readable: true,
+        }
+    }
+
+    /// The tokens of `model` for a thousand estimated ones.
+    pub fn per_mille(&self, model: &str) -> u64 {
+        self.calibration
+            .as_ref()
+            .filter(|known| known.model == model)
+            .map_or(1000, |known| known.per_mille)
+    }
+
+    /// Requests for the coming answer that a provider refused as too large.
+    pub fn refused(&self) -> u32 {
+        self.turn.as_ref().map_or(0, |turn| turn.refused)
+    }
+
     /// The commit that is being drafted.
     pub fn drafting(&self) -> u64 {
         self.n + 1
@@ -351,45 +384,8 @@ impl State {
             Event::GenerationStarted { request, step, .. } => {
                 self.with_turn(|turn| turn.start_generation(request, *step, n));
             }
-            Event::GenerationFinished {
-                message,
-                stop,
-                usage,
-                cost,
-                ..
-            } => {
-                self.spend(usage, *cost);
-                let exposure = self.exposure();
-                if let Some(turn) = &mut self.turn {
-                    turn.finish_generation(message.as_ref(), *stop, exposure);
-                }
-                self.transcript.extend(message.clone());
-            }
-            Event::GenerationInterrupted {
-                partial,
-                usage,
-                cost,
-                error,
-                is_cut,
-                ..
-            } => {
-                self.spend(usage, *cost);
-                let hint = error.hint.as_deref().map(|hint| format!("; {hint}"));
-                let left = if partial.is_some() {
-                    Cut::Text
-                } else {
-                    Cut::Nothing
-                };
-                self.with_turn(|turn| {
-                    turn.generation = None;
-                    turn.calls.clear();
-                    turn.failure = Some(Failure {
-                        code: format!("model.{}", error.kind.as_str()),
-                        message: format!("{}{}", error.message, hint.unwrap_or_default()),
-                        cut: is_cut.then_some(left),
-                    });
-                });
-                self.transcript.extend(partial.clone());
+            Event::GenerationFinished { .. } | Event::GenerationInterrupted { .. } => {
+                self.end_generation(event);
             }
             Event::MetaChanged {
                 title, metadata, ..
@@ -565,6 +561,12 @@ impl State {
             }
             Event::CallRefused { outcome, text, .. }
             | Event::CallFinished { outcome, text, .. } => {
+                if let Event::CallFinished {
+                    whole: Some(whole), ..
+                } = event
+                {
+                    self.stored.insert(call.id.clone(), *whole);
+                }
                 call.state = CallState::Done;
                 result = Some(call.result(*outcome, text));
             }
@@ -581,16 +583,6 @@ impl State {
         if let Some(turn) = &mut self.turn {
             change(turn);
         }
-    }
-
-    fn spend(&mut self, usage: &Usage, cost: Option<NanoUsd>) {
-        self.usage.add(usage);
-        self.is_cost_partial |= cost.is_none();
-        self.cost = self.cost.plus(cost.unwrap_or_default());
-        self.with_turn(|turn| {
-            turn.spent.add(usage);
-            turn.cost = turn.cost.plus(cost.unwrap_or_default());
-        });
     }
 }
 

@@ -122,6 +122,8 @@ pub enum ErrorKind {
     Quota,
     /// The request is larger than the model's window.
     ContextOverflow,
+    /// The server read only a part of the request, and did not say so.
+    ContextTruncated,
     /// The connection broke, the server was overloaded, the stream was cut.
     Transient,
     /// The provider refused the request for good.
@@ -143,6 +145,7 @@ impl ErrorKind {
             Self::RateLimited => "rate_limited",
             Self::Quota => "quota",
             Self::ContextOverflow => "context_overflow",
+            Self::ContextTruncated => "context_truncated",
             Self::Transient => "transient",
             Self::Rejected => "rejected",
             Self::NotConfigured => "not_configured",

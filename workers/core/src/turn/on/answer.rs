@@ -6,7 +6,10 @@ use teamster_protocol::{
     message::{Content, StopReason, WireCall},
 };
 
-use crate::turn::{call, state::State};
+use crate::{
+    context::is_truncated,
+    turn::{call, on::Sent, state::State},
+};
 
 /// Bytes of one assistant message in the log, as JSON.
 /// A held call's arguments stand in its commit a second time, and both must fit into `COMMIT_BYTES_MAX`.
@@ -19,6 +22,7 @@ pub(super) fn on_generated(
     state: &State,
     request: &RequestId,
     completion: &Completion,
+    sent: &Sent,
     at_ms: u64,
 ) -> Vec<Event> {
     let is_awaited = state
@@ -47,6 +51,12 @@ pub(super) fn on_generated(
         };
         return vec![interrupted(request, completion, None, error, false)];
     }
+    if is_truncated(sent.estimated, &completion.usage, completion.attempts) {
+        // What the model said was said without the rules and the words that were cut.
+        let error = truncated(sent, completion);
+        return vec![interrupted(request, completion, None, error, false)];
+    }
+    let mut events: Vec<Event> = masked(sent, completion).into_iter().collect();
     if !is_whole {
         let error = completion.error.clone().unwrap_or_else(|| CompletionError {
             kind: ErrorKind::Transient,
@@ -55,7 +65,8 @@ pub(super) fn on_generated(
         });
         let is_cut =
             completion.stop == StopReason::Incomplete && error.kind == ErrorKind::Transient;
-        return vec![interrupted(request, completion, message, error, is_cut)];
+        events.push(interrupted(request, completion, message, error, is_cut));
+        return events;
     }
     let proposed = message
         .iter()
@@ -69,8 +80,42 @@ pub(super) fn on_generated(
         cost: completion.cost,
         model: completion.model.clone(),
         attempts: completion.attempts,
+        estimated: sent.estimated,
     };
-    [finished].into_iter().chain(proposed).collect()
+    events.push(finished);
+    events.extend(proposed);
+    events
+}
+
+/// What was masked for the first time in a request that a provider took. One that is made again, smaller, is planned anew from
+/// what the log says.
+fn masked(sent: &Sent, completion: &Completion) -> Option<Event> {
+    let is_refused = completion
+        .error
+        .as_ref()
+        .is_some_and(|error| error.kind == ErrorKind::ContextOverflow);
+    (!is_refused && !sent.masked.is_empty()).then(|| Event::ContextMasked {
+        calls: sent.masked.clone(),
+        tokens_before: sent.tokens_before,
+        tokens_after: sent.tokens_after,
+    })
+}
+
+fn truncated(sent: &Sent, completion: &Completion) -> CompletionError {
+    let read = completion.usage.input + completion.usage.cache_read + completion.usage.cache_write;
+    CompletionError {
+        kind: ErrorKind::ContextTruncated,
+        message: format!(
+            "the server of {} read {read} tokens of a request of about {}: it cut the beginning of the context to a smaller \
+             window, rules included, so its answer is not used",
+            completion.model, sent.estimated
+        ),
+        hint: Some(format!(
+            "raise the window on the server (for Ollama: `num_ctx`, or OLLAMA_CONTEXT_LENGTH), or name the window that it has \
+             in the configuration: context.windows: {{\"{}\": N}}",
+            completion.model
+        )),
+    }
 }
 
 fn interrupted(

@@ -8,9 +8,10 @@ use teamster_protocol::{
     text,
 };
 
+use crate::context;
 use crate::turn::state::State;
 
-use super::{Incoming, Input, close, fit};
+use super::{Incoming, Input, close};
 
 pub(super) fn on_input(state: &State, incoming: &Incoming, at_ms: u64) -> Vec<Event> {
     let drop = |why: DropReason| {
@@ -127,7 +128,7 @@ fn on_delivery(state: &State, deliver: &Deliver) -> Result<Vec<Event>, DropReaso
             } else {
                 ResultKind::Ok
             },
-            text: fit(&deliver.content),
+            text: context::fit(&call.id, &deliver.content, None),
             duration_ms: 0,
         },
     ])

@@ -15,7 +15,7 @@ use teamster_protocol::{
 };
 
 use super::super::{
-    Action, Decided, Draft, Env, Incoming, Input, Outcome, Settings, State, next, settle,
+    Action, Decided, Draft, Env, Incoming, Input, Outcome, Sent, Settings, State, next, settle,
 };
 
 use super::{call_part, completion, function, judgement, message, principal, text_part};
@@ -78,6 +78,7 @@ impl Desk {
         self.take(&Outcome::Generated {
             request,
             completion: completion(parts, stop),
+            sent: Sent::default(),
         });
         self.action()
     }
@@ -109,6 +110,7 @@ impl Desk {
                 text: result.to_owned(),
                 duration_ms: 1,
                 notes: Vec::new(),
+                whole: None,
             });
         }
         self.action()
@@ -292,6 +294,7 @@ fn retry_2_only_an_answer_that_had_begun_is_resumed() {
         desk.take(&Outcome::Generated {
             request,
             completion,
+            sent: Sent::default(),
         });
         assert_eq!(desk.action(), Action::Idle);
         let reason = desk.reason();
@@ -308,6 +311,7 @@ fn retry_2_only_an_answer_that_had_begun_is_resumed() {
     desk.take(&Outcome::Generated {
         request,
         completion,
+        sent: Sent::default(),
     });
     assert!(matches!(desk.action(), Action::Generate(_)));
     let told = desk.draft.state().transcript.iter().any(
@@ -356,6 +360,7 @@ fn conc_2_a_turn_does_not_end_while_a_message_is_unseen() {
     desk.take(&Outcome::Generated {
         request,
         completion: completion(vec![text_part("bye")], StopReason::End),
+        sent: Sent::default(),
     });
     let session = desk.draft.state().session.clone();
     desk.take(&Outcome::Input(Incoming {

@@ -12,8 +12,8 @@ use teamster_protocol::{
 };
 
 use super::super::{
-    Action, Decided, Draft, Env, Incoming, Input, Outcome, Settings, State, draft::Sealed, next,
-    settle,
+    Action, Decided, Draft, Env, Incoming, Input, Outcome, Sent, Settings, State, draft::Sealed,
+    next, settle,
 };
 
 use super::{call_part, completion, judgement, message};
@@ -92,6 +92,7 @@ impl Driver {
         self.take(&Outcome::Generated {
             request,
             completion,
+            sent: Sent::default(),
         });
     }
 }

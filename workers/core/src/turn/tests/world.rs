@@ -13,8 +13,8 @@ use teamster_protocol::{
 };
 
 use super::super::{
-    Action, Barrier, Decided, Draft, Env, HookNote, Incoming, Input, Outcome, Settings, State,
-    next, settle, state::CallState,
+    Action, Barrier, Decided, Draft, Env, HookNote, Incoming, Input, Outcome, Sent, Settings,
+    State, next, settle, state::CallState,
 };
 
 use super::{call_part, completion, function, judgement, message, principal, text_part};
@@ -279,12 +279,14 @@ impl World {
                 Some(vec![Outcome::Generated {
                     request: request.clone(),
                     completion,
+                    sent: Sent::default(),
                 }])
             }
             Action::Recover(request) => Some(vec![if self.dice.happens(50) {
                 Outcome::Generated {
                     request: request.clone(),
                     completion: self.answer(),
+                    sent: Sent::default(),
                 }
             } else {
                 Outcome::Lost(request.clone())
@@ -410,6 +412,7 @@ impl World {
             text: text.to_owned(),
             duration_ms: 1,
             notes: Vec::new(),
+            whole: None,
         }
     }
 

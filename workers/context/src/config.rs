@@ -1,0 +1,26 @@
+//! The section `context` of the configuration.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use teamster_protocol::limits;
+
+/// What is known about models' windows beyond what the router knows.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Windows by `provider/model`, in tokens. They win over what the router says: a server may run a model with a smaller
+    /// window than its maker states.
+    pub windows: BTreeMap<String, u64>,
+    /// The window of models about which nobody knows anything, in tokens. Default 8192.
+    pub default_window: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            windows: BTreeMap::new(),
+            default_window: limits::CONTEXT_WINDOW_DEFAULT,
+        }
+    }
+}

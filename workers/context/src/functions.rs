@@ -1,0 +1,47 @@
+//! The functions of the context worker, one file each.
+
+pub(crate) mod assemble;
+pub(crate) mod read;
+
+use std::{sync::Arc, time::Duration};
+
+use teamster_mesh::{Ctx, Function};
+use teamster_protocol::{Class, Contract, Data, FunctionId, Trust, Visibility, id::ParseError};
+use tokio::time::Instant;
+
+use crate::Context;
+
+/// What is left of a caller's patience for the way back.
+const ANSWER_MARGIN: Duration = Duration::from_millis(200);
+
+/// All functions.
+pub(crate) fn all(context: &Arc<Context>) -> Result<Vec<Function>, ParseError> {
+    Ok(vec![assemble::function(context)?, read::function(context)?])
+}
+
+/// The contract of a function of this worker.
+fn contract<Request, Reply>(
+    id: &str,
+    description: &str,
+    visibility: Visibility,
+) -> Result<Contract, ParseError>
+where
+    Request: schemars::JsonSchema,
+    Reply: schemars::JsonSchema,
+{
+    let mut contract = Contract::new::<Request, Reply>(FunctionId::parse(id)?, description);
+    contract.class = Class::Read;
+    contract.visibility = visibility;
+    // It may be the result of any function.
+    contract.data = Data::Personal;
+    contract.trust = Trust::Untrusted;
+    contract.idempotent = true;
+    Ok(contract)
+}
+
+/// When an answer must be on its way.
+fn until(ctx: &Ctx) -> Instant {
+    ctx.deadline
+        .checked_sub(ANSWER_MARGIN)
+        .unwrap_or(ctx.deadline)
+}
