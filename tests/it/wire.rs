@@ -2,6 +2,7 @@
 
 mod aimock;
 mod example;
+mod granted;
 mod page;
 mod plain;
 mod python;
