@@ -35,6 +35,8 @@ pub struct Config {
     pub context: teamster_context::Config,
     /// Functions inside the workspace.
     pub sandbox: teamster_sandbox::Config,
+    /// The projection of the log.
+    pub session: teamster_session::Config,
 }
 
 /// Where and how streams are kept.

@@ -24,7 +24,14 @@ pub use error::Error;
 use crate::config::Config;
 
 /// All workers, in the order in which they start.
-pub const WORKERS: [&str; 5] = ["sandbox", "router", "context", "approval-gate", "harness"];
+pub const WORKERS: [&str; 6] = [
+    "sandbox",
+    "router",
+    "context",
+    "approval-gate",
+    "session",
+    "harness",
+];
 
 /// Workers that are served by this process.
 pub struct Host {
@@ -123,6 +130,7 @@ fn build(config: &Config, name: &str) -> Result<Worker, Error> {
         "approval-gate" => {
             teamster_approval_gate::worker(&config.approval_gate).map_err(Error::gate)?
         }
+        "session" => teamster_session::worker(&config.session).map_err(Error::build(name))?,
         "sandbox" => teamster_sandbox::worker(config.sandbox.clone()),
         "context" => teamster_context::worker(&config.context).map_err(Error::build(name))?,
         unknown => return Err(Error::UnknownWorker(unknown.to_owned())),

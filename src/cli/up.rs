@@ -23,6 +23,8 @@ use crate::{
     host::{self, Activity, Host, embedded::Embedded},
 };
 
+/// The projection's file in a data directory that names none.
+const PROJECTION_FILE: &str = "session.sqlite";
 /// The policy file of a data directory that names none.
 const POLICY_FILE: &str = "policy.yaml";
 /// How long the workers may take to drain before the process ends all the same.
@@ -117,6 +119,8 @@ pub(super) fn configuration(data: &Path) -> Result<Config, Failure> {
         // It need not be there: the gate takes it as soon as it is.
         None => data.join(POLICY_FILE),
     });
+    let projection = config.session.file.take();
+    config.session.file = Some(data.join(projection.unwrap_or_else(|| PROJECTION_FILE.into())));
     if let Some(model) = std::env::var(env::MODEL)
         .ok()
         .filter(|model| !model.is_empty())

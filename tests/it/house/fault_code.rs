@@ -9,7 +9,7 @@ const PAGE: &str = "docs/errors.md";
 /// Endings of file names, which look like codes.
 const ENDINGS: &[&str] = &[
     "conf", "creds", "db", "env", "example", "git", "json", "jsonl", "lock", "log", "md", "nk",
-    "out", "pid", "rs", "sock", "toml", "txt", "yaml", "yml",
+    "out", "pid", "rs", "sock", "sqlite", "toml", "txt", "yaml", "yml",
 ];
 
 /// Codes whose second word is also the ending of a file name.

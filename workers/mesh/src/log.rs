@@ -4,11 +4,12 @@ mod batch;
 mod commit;
 mod follow;
 mod noise;
+mod scan;
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use teamster_protocol::{SessionId, subject};
+use teamster_protocol::{Digest, SessionId, limits, subject};
 use tokio::time::timeout;
 
 use crate::{
@@ -21,6 +22,7 @@ use crate::{
 
 pub use follow::Follow;
 pub(crate) use noise::Reported;
+pub use scan::{End, Scan, Scanned};
 
 /// How long the last commit is looked for behind messages that are none.
 const TAIL_PATIENCE: Duration = Duration::from_secs(20);
@@ -130,6 +132,28 @@ impl Log {
     /// what was there when it began. Nothing that is stored after the return is missed.
     pub async fn follow(&self, from: From, then_live: bool) -> Result<Follow, Error> {
         Follow::all(&self.mesh, from, then_live).await
+    }
+
+    /// Reads everything that the log streams hold, each behind the sequence that is given for it (0: from its beginning), and
+    /// goes on with what comes. For a reader that keeps how far it is.
+    pub async fn scan(&self, after: &[u64; limits::LOG_STREAMS as usize]) -> Result<Scan, Error> {
+        Scan::open(&self.mesh, after).await
+    }
+
+    /// Where each log stream ends now, read at its leader.
+    pub async fn ends(&self) -> Result<[End; limits::LOG_STREAMS as usize], Error> {
+        scan::ends(&self.mesh).await
+    }
+
+    /// Where the log stream that holds a session ends now, and which it is.
+    pub async fn end_of(&self, session: &SessionId) -> Result<(u8, End), Error> {
+        let stream = scan::stream_of(session);
+        Ok((stream, scan::end(&self.mesh, stream).await?))
+    }
+
+    /// The digest of what a log stream holds at a sequence, and whether it holds anything behind it.
+    pub async fn look_at(&self, stream: u8, seq: u64) -> Result<(Option<Digest>, bool), Error> {
+        scan::look_at(&self.mesh, stream, seq).await
     }
 
     /// Reads one session's commits after sequence `after`, and goes on with new ones.

@@ -62,6 +62,14 @@ pub(crate) enum Read {
     CaughtUp,
     /// The reader began anew at its start: what was read before may be outdated.
     Restarted,
+    /// The stream does not hold the sequence at which the reader was to begin or to go on: it begins behind it, because older
+    /// messages are gone, or before it, because the stream ends there.
+    Jumped {
+        /// The sequence that was wanted.
+        wanted: u64,
+        /// The sequence at which the reader begins instead.
+        begun: u64,
+    },
     /// The consumer cannot be made now; the reader tries again.
     Failed(Failure),
 }
@@ -176,6 +184,11 @@ async fn run<Tag: Copy + Send>(
                 if matches!(place.start, Start::New | Start::At(_)) {
                     place.last = created.delivered.stream_seq;
                 }
+                if let Some(jump) = jump(place.start, place.last)
+                    && sink.send((tag, jump)).await.is_err()
+                {
+                    return;
+                }
                 if created.num_pending == 0 && !place.is_caught_up {
                     place.is_caught_up = true;
                     if sink.send((tag, Read::CaughtUp)).await.is_err() {
@@ -208,6 +221,15 @@ async fn run<Tag: Copy + Send>(
         }
         sleep(pauses.next()).await;
         wire.up(PAUSE_MAX).await;
+    }
+}
+
+/// Whether a consumer that was to begin at a sequence begins elsewhere: right behind `last`.
+fn jump(start: Start, last: u64) -> Option<Read> {
+    let begun = last.saturating_add(1);
+    match start {
+        Start::At(wanted) if wanted.max(1) != begun => Some(Read::Jumped { wanted, begun }),
+        _ => None,
     }
 }
 

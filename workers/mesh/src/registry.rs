@@ -232,6 +232,8 @@ async fn follow(mut reads: Reads<()>, view: &mut View) {
                 entries.clear();
                 is_complete = false;
             }
+            // Everything is read from the beginning, so that nothing is jumped over.
+            Some(((), Read::Jumped { .. })) => {}
             Some(((), Read::Failed(failure))) => {
                 view.fail(failure);
             }

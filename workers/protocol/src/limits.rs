@@ -252,3 +252,22 @@ pub const CONFIG_READ_EVERY: Duration = Duration::from_secs(30);
 pub const CONFIG_REFUSALS_MAX: usize = 16;
 /// How long a decision waits for the commit that takes it.
 pub const DECISION_WAIT: Duration = Duration::from_secs(10);
+
+/// Sessions that one answer lists.
+pub const SESSIONS_LISTED_MAX: u32 = 500;
+/// Bytes of rows that one answer of the session worker lists; a longer list goes on in the next answer.
+pub const LISTING_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Bytes of the first words of a message in a list of sessions.
+pub const PREVIEW_BYTES_MAX: usize = 160;
+/// Messages, or commits with their events, that one answer holds.
+pub const MESSAGES_LISTED_MAX: u32 = 1000;
+/// Bytes of a search.
+pub const QUERY_BYTES_MAX: usize = 1024;
+/// Words and quoted parts of a search.
+pub const QUERY_TERMS_MAX: usize = 32;
+/// Places that one answer to a search holds.
+pub const HITS_LISTED_MAX: u32 = 200;
+/// Bytes around a place that was found.
+pub const SNIPPET_BYTES_MAX: usize = 240;
+/// Groups of one answer about costs.
+pub const COST_ROWS_MAX: usize = 10_000;

@@ -1,1 +1,57 @@
 //! The log, projected for questions.
+//!
+//! Owns: the namespace `session::`, a projection of all logs in `SQLite`, which can be thrown away and built anew at any time.
+//! Invariants: what it answers is what the log says; how far a log stream is read is stored in the transaction that holds what was
+//! read; a question is answered from everything that was committed before it was asked, or with a fault that says how far the
+//! projection is, never with a part.
+//!
+//! Never: a commit, a decision, state that the log does not hold.
+
+#![cfg_attr(
+    test,
+    allow(
+        clippy::expect_used,
+        clippy::panic,
+        reason = "a failed expectation is how a test fails"
+    )
+)]
+
+mod account;
+mod apply;
+mod config;
+mod error;
+mod file;
+mod functions;
+mod message;
+mod project;
+mod projection;
+mod query;
+mod schema;
+mod store;
+
+use std::sync::Arc;
+
+use teamster_mesh::Worker;
+use teamster_protocol::id::WorkerName;
+
+pub use config::Config;
+pub use error::Error;
+
+use crate::{projection::Projection, store::Store};
+
+/// The worker `session`. Opens the projection's file, which is made where there is none; a file that cannot be used as one is
+/// replaced, because the log holds everything.
+pub fn worker(config: &Config) -> Result<Worker, Error> {
+    let projection = Arc::new(Projection::new(Store::open(config.file.as_deref())?));
+    let projected = Arc::clone(&projection);
+    let worker = Worker::new(
+        WorkerName::parse("session")?,
+        "Answers questions about sessions from a projection of the log, and lets operators administer them.",
+    )
+    .task("projection", move |mesh, cancel| async move {
+        project::run(&mesh, &projected, &cancel).await;
+    });
+    Ok(functions::all(&projection)?
+        .into_iter()
+        .fold(worker, Worker::function))
+}

@@ -3,6 +3,7 @@
 //! A break is a commit that cannot be read or that does not follow from the one before it. Whatever lies behind a break does
 //! not count, until a commit accepts the loss of exactly what lies before it.
 
+use serde::{Deserialize, Serialize};
 use teamster_protocol::{
     Commit, Digest, Event, Message, MessageId, Principal, SessionId, commit::ReadError,
     event::EndReason, input::TurnOptions, limits, text,
@@ -20,8 +21,8 @@ const CODE: &str = "session.log_damaged";
 const NOTICE: &str = "A part of this session's record was lost, and the owner let the session go on without it. Calls that \
                       were made in that part may have taken effect: check before you repeat any of them.";
 
-/// A log that is being read, commit by commit.
-#[derive(Debug, Clone)]
+/// A log that is being read, commit by commit. Can be stored between two of them.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Fold {
     state: State,
     /// Digest of the stored bytes that were taken last.
@@ -29,7 +30,7 @@ pub struct Fold {
     broken: Option<Broken>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Broken {
     why: String,
     is_newer: bool,
@@ -66,24 +67,50 @@ impl Fold {
         self.state.n
     }
 
-    /// Takes the next stored commit.
-    pub fn take(&mut self, bytes: &[u8], seq: u64) {
+    /// Takes the next stored commit. Returns it if it counts.
+    pub fn take(&mut self, bytes: &[u8], seq: u64) -> Option<Commit> {
         let hash = Digest::of(bytes);
         let read = Commit::decode(bytes);
-        match &self.broken {
+        let counted = match &self.broken {
             None => self.follow(read, hash, seq),
             Some(broken) => {
                 let n_max = broken.n_max;
-                self.mend(read, n_max, hash, seq);
+                self.mend(read, n_max, hash, seq)
             }
-        }
+        };
         self.before = hash;
+        counted
     }
 
-    fn follow(&mut self, read: Result<Commit, ReadError>, hash: Digest, seq: u64) {
+    /// What the commits that count come to.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// What is wrong, while something is.
+    pub fn broken(&self) -> Option<&str> {
+        self.broken.as_ref().map(|broken| broken.why.as_str())
+    }
+
+    /// Takes out the messages that have come, and forgets what no later commit needs: for readers that keep them elsewhere.
+    pub fn unload(&mut self) -> Vec<Message> {
+        self.state.masked.clear();
+        self.state.consumed.clear();
+        self.state.outbox.clear();
+        self.state.asked = TurnOptions::default();
+        self.state.options.system_prompt = None;
+        std::mem::take(&mut self.state.transcript)
+    }
+
+    fn follow(
+        &mut self,
+        read: Result<Commit, ReadError>,
+        hash: Digest,
+        seq: u64,
+    ) -> Option<Commit> {
         let (why, is_newer, n) = match read {
             Ok(commit) => match self.state.absorb_behind(&commit, hash, seq, self.before) {
-                Ok(()) => return,
+                Ok(()) => return Some(commit),
                 Err(error) => (error.to_string(), false, commit.n),
             },
             Err(error) => {
@@ -101,10 +128,17 @@ impl Fold {
             is_newer,
             n_max: n.max(self.state.n),
         });
+        None
     }
 
-    fn mend(&mut self, read: Result<Commit, ReadError>, n_max: u64, hash: Digest, seq: u64) {
-        let Ok(commit) = read else { return };
+    fn mend(
+        &mut self,
+        read: Result<Commit, ReadError>,
+        n_max: u64,
+        hash: Digest,
+        seq: u64,
+    ) -> Option<Commit> {
+        let commit = read.ok()?;
         let is_acceptance = matches!(accepted_loss(&commit), Ok(Some(_)));
         if is_acceptance
             && commit.n > n_max
@@ -114,9 +148,12 @@ impl Fold {
                 .is_ok()
         {
             self.broken = None;
-        } else if let Some(broken) = &mut self.broken {
+            return Some(commit);
+        }
+        if let Some(broken) = &mut self.broken {
             broken.n_max = broken.n_max.max(commit.n);
         }
+        None
     }
 
     /// The state, if everything that was taken counts.
@@ -204,12 +241,8 @@ pub fn counting(
         return stored.iter().map(read).collect();
     }
     let mut fold = Fold::new(State::new(session.clone()));
-    let counted = stored.iter().filter_map(|(seq, bytes)| {
-        let n = fold.state.n;
-        fold.take(bytes, *seq);
-        // What was folded can be read.
-        let commit = (fold.state.n > n).then(|| Commit::decode(bytes).ok());
-        Some((*seq, commit.flatten()?))
-    });
+    let counted = stored
+        .iter()
+        .filter_map(|(seq, bytes)| Some((*seq, fold.take(bytes, *seq)?)));
     Ok(counted.collect())
 }

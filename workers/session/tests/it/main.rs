@@ -1,1 +1,10 @@
-//! Tests of the worker against a real server.
+//! The worker against a real server. The tests write the logs as a harness would.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a failed expectation is how a test fails"
+)]
+
+mod ask;
+mod rig;

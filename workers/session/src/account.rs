@@ -1,0 +1,170 @@
+//! What the projection keeps of one session beside its rows: the fold without what rows hold, and what lists show. Pure.
+
+use serde::{Deserialize, Serialize};
+use teamster_core::turn::{Fold, State};
+use teamster_protocol::{Commit, Event, Message, Phase, SessionId, function::session::SessionInfo};
+
+use crate::message::{Split, preview, split};
+
+/// The status of a session whose log does not fold.
+pub(crate) const DAMAGED: &str = "damaged";
+/// The status of a session that was deleted; it is in no list.
+pub(crate) const DELETED: &str = "deleted";
+
+/// One session.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Account {
+    fold: Fold,
+    commits: u64,
+    messages: u64,
+    created_at_ms: u64,
+    preview: Option<String>,
+    model: Option<String>,
+    forked_from: Option<(SessionId, u64)>,
+}
+
+/// What a stored commit means.
+#[derive(Debug)]
+pub(crate) enum Taken {
+    /// It counts.
+    Counts(Box<Counted>),
+    /// It does not follow from what was read of this session, which was whole until now.
+    Breaks,
+    /// It lies behind a break.
+    Lost,
+}
+
+/// A commit that counts.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    pub(crate) commit: Commit,
+    /// The number of the first message that it adds.
+    pub(crate) first: u64,
+    /// The messages that it adds.
+    pub(crate) messages: Vec<Split>,
+    /// The model that turns ran with before it.
+    pub(crate) asked_model: Option<String>,
+    /// The turn that ran before it.
+    pub(crate) turn: Option<teamster_protocol::TurnId>,
+    /// Whether it deletes the session: nothing of what came before it is left.
+    pub(crate) is_deletion: bool,
+}
+
+impl Account {
+    /// A session of which nothing was read.
+    pub(crate) fn new(session: SessionId) -> Self {
+        Self::begin(Fold::new(State::new(session)))
+    }
+
+    fn begin(fold: Fold) -> Self {
+        Self {
+            fold,
+            commits: 0,
+            messages: 0,
+            created_at_ms: 0,
+            preview: None,
+            model: None,
+            forked_from: None,
+        }
+    }
+
+    /// Takes the next stored commit of the session's log; `forked` are the messages of the transcript that it names, if it
+    /// begins a fork.
+    pub(crate) fn take(&mut self, bytes: &[u8], seq: u64, forked: Option<Vec<Message>>) -> Taken {
+        let was_broken = self.fold.broken().is_some();
+        let asked_model = self.fold.state().options.model.clone();
+        let turn = self.fold.state().turn.as_ref().map(|turn| turn.id.clone());
+        let Some(commit) = self.fold.take(bytes, seq) else {
+            return if was_broken {
+                Taken::Lost
+            } else {
+                Taken::Breaks
+            };
+        };
+        let mut added = self.fold.unload();
+        let is_deletion = commit.head.phase == Phase::Deleted;
+        if is_deletion {
+            *self = Self::begin(self.fold.clone());
+            added.clear();
+        } else if self.commits == 0 {
+            self.created_at_ms = commit.at_ms;
+        }
+        if !is_deletion {
+            self.commits += 1;
+        }
+        self.note(&commit);
+        let messages: Vec<Split> = forked
+            .into_iter()
+            .flatten()
+            .chain(added)
+            .map(split)
+            .collect();
+        let first = self.messages;
+        self.messages += messages.len() as u64;
+        if let Some(words) = messages.iter().rev().find_map(|one| preview(&one.text)) {
+            self.preview = Some(words);
+        }
+        Taken::Counts(Box::new(Counted {
+            commit,
+            first,
+            messages,
+            asked_model,
+            turn,
+            is_deletion,
+        }))
+    }
+
+    fn note(&mut self, commit: &Commit) {
+        for event in &commit.events {
+            match event {
+                Event::GenerationFinished { model, .. } => self.model = Some(model.clone()),
+                Event::SessionForked { fork, .. } => {
+                    self.forked_from = Some((fork.source.clone(), fork.at));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The session in a word.
+    pub(crate) fn status(&self) -> &'static str {
+        if self.fold.broken().is_some() {
+            return DAMAGED;
+        }
+        match self.fold.state().head.as_ref().map(|head| head.phase) {
+            Some(Phase::Active) => "running",
+            Some(Phase::Parked) => "awaiting_approval",
+            Some(Phase::Deleted) => DELETED,
+            Some(Phase::Idle) | None => "idle",
+        }
+    }
+
+    /// The session in short.
+    pub(crate) fn info(&self) -> SessionInfo {
+        let state = self.fold.state();
+        let origin = state.origin.clone();
+        let (title, workspace, metadata) = origin.map_or_else(Default::default, |origin| {
+            (origin.title, origin.workspace, origin.metadata)
+        });
+        SessionInfo {
+            session_id: state.session.clone(),
+            status: self.status().to_owned(),
+            title,
+            workspace,
+            metadata,
+            forked_from: self.forked_from.clone(),
+            created_at_ms: self.created_at_ms,
+            updated_at_ms: state.at_ms,
+            commits: self.commits,
+            turns: state.turns,
+            messages: self.messages,
+            last: state.last.as_ref().map(|ended| ended.reason.clone()),
+            preview: self.preview.clone(),
+            model: self.model.clone(),
+            approvals: state.held().count() as u64,
+            usage: state.usage,
+            cost: state.cost,
+            cost_is_partial: state.is_cost_partial,
+        }
+    }
+}

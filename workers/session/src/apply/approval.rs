@@ -1,0 +1,223 @@
+//! Requests for a person's decision, and what became of them.
+
+use rusqlite::{Connection, OptionalExtension as _, params};
+use teamster_protocol::{
+    ApprovalId, CallId, Event, SessionId, TurnId,
+    function::{
+        approval::{GetReply, Pending, Resolution},
+        session::ApprovalEntry,
+    },
+    message::ResultKind,
+};
+
+use crate::{account::Counted, error::StoreError, store::number};
+
+/// What a commit says about requests.
+pub(super) fn take(
+    connection: &Connection,
+    id: i64,
+    session: &SessionId,
+    counted: &Counted,
+) -> Result<(), StoreError> {
+    let at_ms = counted.commit.at_ms;
+    let mut turn = counted.turn.clone();
+    for event in &counted.commit.events {
+        match event {
+            Event::TurnStarted { turn: begun, .. } => turn = Some(begun.clone()),
+            Event::ApprovalRequested { .. } => {
+                if let Some(entry) = requested(event, session, turn.as_ref(), at_ms) {
+                    insert(connection, id, &entry)?;
+                }
+            }
+            Event::ApprovalResolved {
+                approval,
+                by,
+                channel,
+                decision,
+                ..
+            } => {
+                let resolution = Resolution::Decided {
+                    by: by.clone(),
+                    channel: channel.clone(),
+                    decision: decision.clone(),
+                    at_ms,
+                    outcome: None,
+                };
+                resolve(connection, approval, &resolution)?;
+            }
+            Event::ApprovalExpired {
+                approval,
+                withdrawn,
+                ..
+            } => {
+                let resolution = if *withdrawn {
+                    Resolution::Withdrawn { at_ms }
+                } else {
+                    Resolution::Expired { at_ms }
+                };
+                resolve(connection, approval, &resolution)?;
+            }
+            Event::CallFinished { call, outcome, .. }
+            | Event::CallRefused { call, outcome, .. } => settle(connection, id, call, *outcome)?,
+            // What was asked in the part that was given up is asked no more.
+            Event::LossAccepted { .. } => {
+                for approval in all(connection, id)? {
+                    resolve(connection, &approval, &Resolution::Withdrawn { at_ms })?;
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// A request as it was made. One outside of a turn cannot be; a log that has one is left to its session to refuse.
+fn requested(
+    event: &Event,
+    session: &SessionId,
+    turn: Option<&TurnId>,
+    at_ms: u64,
+) -> Option<GetReply> {
+    let Event::ApprovalRequested {
+        approval,
+        call,
+        function,
+        arguments,
+        judgement,
+        expires_at_ms,
+        ..
+    } = event
+    else {
+        return None;
+    };
+    Some(GetReply {
+        request: Pending {
+            approval_id: approval.clone(),
+            session_id: session.clone(),
+            turn_id: turn?.clone(),
+            call_id: call.clone(),
+            function: function.clone(),
+            digest: arguments.digest(),
+            arguments_bytes: arguments.as_str().len() as u64,
+            arguments: arguments.clone(),
+            judgement: judgement.clone(),
+            requested_at_ms: at_ms,
+            expires_at_ms: *expires_at_ms,
+        },
+        resolution: None,
+    })
+}
+
+fn insert(connection: &Connection, id: i64, entry: &GetReply) -> Result<(), StoreError> {
+    let request = &entry.request;
+    connection
+        .prepare_cached(
+            "INSERT INTO approval (id, session, call, requested_at_ms, entry) VALUES (?1, ?2, ?3, ?4, ?5)
+             ON CONFLICT (id) DO NOTHING",
+        )?
+        .execute(params![
+            request.approval_id.as_str(),
+            id,
+            request.call_id.as_str(),
+            number(request.requested_at_ms),
+            serde_json::to_string(&ApprovalEntry::Whole(Box::new(entry.clone())))?,
+        ])?;
+    Ok(())
+}
+
+/// The first resolution is the one that counts.
+fn resolve(
+    connection: &Connection,
+    approval: &ApprovalId,
+    resolution: &Resolution,
+) -> Result<(), StoreError> {
+    change(connection, approval, |entry| {
+        if let ApprovalEntry::Whole(whole) = entry {
+            whole.resolution.get_or_insert_with(|| resolution.clone());
+        }
+    })
+}
+
+/// Notes what a decided call came to.
+fn settle(
+    connection: &Connection,
+    id: i64,
+    call: &CallId,
+    came_to: ResultKind,
+) -> Result<(), StoreError> {
+    let mut rows =
+        connection.prepare_cached("SELECT id FROM approval WHERE session = ?1 AND call = ?2")?;
+    let found: Vec<String> = rows
+        .query_map(params![id, call.as_str()], |row| row.get(0))?
+        .collect::<Result<_, _>>()?;
+    for approval in found
+        .into_iter()
+        .filter_map(|text| ApprovalId::parse(text).ok())
+    {
+        change(connection, &approval, |entry| {
+            if let ApprovalEntry::Whole(whole) = entry
+                && let Some(Resolution::Decided { outcome, .. }) = &mut whole.resolution
+            {
+                *outcome = Some(came_to);
+            }
+        })?;
+    }
+    Ok(())
+}
+
+/// The requests of a session.
+fn all(connection: &Connection, id: i64) -> Result<Vec<ApprovalId>, StoreError> {
+    let mut rows = connection.prepare_cached("SELECT id FROM approval WHERE session = ?1")?;
+    let found = rows.query_map([id], |row| row.get::<_, String>(0))?;
+    let mut all = Vec::new();
+    for text in found {
+        all.extend(ApprovalId::parse(text?).ok());
+    }
+    Ok(all)
+}
+
+fn change(
+    connection: &Connection,
+    approval: &ApprovalId,
+    change: impl FnOnce(&mut ApprovalEntry),
+) -> Result<(), StoreError> {
+    let found: Option<String> = connection
+        .prepare_cached("SELECT entry FROM approval WHERE id = ?1")?
+        .query_row([approval.as_str()], |row| row.get(0))
+        .optional()?;
+    let Some(text) = found else {
+        return Ok(());
+    };
+    let mut entry: ApprovalEntry = serde_json::from_str(&text)?;
+    change(&mut entry);
+    connection
+        .prepare_cached("UPDATE approval SET entry = ?2 WHERE id = ?1")?
+        .execute(params![approval.as_str(), serde_json::to_string(&entry)?])?;
+    Ok(())
+}
+
+/// Leaves digests of the requests of a session that is deleted.
+pub(super) fn bury(connection: &Connection, id: i64) -> Result<(), StoreError> {
+    for approval in all(connection, id)? {
+        change(connection, &approval, |entry| {
+            if let ApprovalEntry::Whole(whole) = entry {
+                *entry = ApprovalEntry::Digest {
+                    approval_id: whole.request.approval_id.clone(),
+                    session_id: whole.request.session_id.clone(),
+                    function: whole.request.function.clone(),
+                    digest: whole.request.digest,
+                    resolution: whole.resolution.clone(),
+                };
+            }
+        })?;
+    }
+    Ok(())
+}
+
+/// Removes the requests of a session.
+pub(super) fn clear(connection: &Connection, id: i64) -> Result<(), StoreError> {
+    connection
+        .prepare_cached("DELETE FROM approval WHERE session = ?1")?
+        .execute([id])?;
+    Ok(())
+}

@@ -1,0 +1,183 @@
+//! The rows of commits: places, messages, generations, and the session itself.
+
+use rusqlite::{Connection, params};
+use teamster_mesh::log::Stored;
+use teamster_protocol::{
+    Commit, Event,
+    usage::{NanoUsd, Usage},
+};
+
+use super::Cursor;
+use crate::{
+    account::{Account, Counted},
+    error::StoreError,
+    store::number,
+};
+
+/// The model of a generation that came to nothing before anybody knew one.
+const NO_MODEL: &str = "unknown";
+
+/// Where a commit that counts lies in the log.
+pub(super) fn place(
+    connection: &Connection,
+    id: i64,
+    stored: &Stored,
+    commit: &Commit,
+) -> Result<(), StoreError> {
+    connection
+        .prepare_cached("INSERT INTO place (session, n, seq, bytes) VALUES (?1, ?2, ?3, ?4)")?
+        .execute(params![
+            id,
+            number(commit.n),
+            number(stored.seq),
+            number(stored.body.len() as u64)
+        ])?;
+    Ok(())
+}
+
+/// The messages that a commit adds.
+pub(super) fn messages(
+    connection: &Connection,
+    id: i64,
+    counted: &Counted,
+) -> Result<(), StoreError> {
+    for (place, message) in (counted.first..).zip(&counted.messages) {
+        connection
+            .prepare_cached(
+                "INSERT INTO message (session, place, n, at_ms, role, text, rest) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            )?
+            .execute(params![
+                id,
+                number(place),
+                number(counted.commit.n),
+                number(counted.commit.at_ms),
+                message.role,
+                message.text,
+                serde_json::to_string(&message.rest)?,
+            ])?;
+        connection
+            .prepare_cached("INSERT INTO search (rowid, text) VALUES (?1, ?2)")?
+            .execute(params![connection.last_insert_rowid(), message.text])?;
+    }
+    Ok(())
+}
+
+/// What a generation came to.
+struct Spent<'a> {
+    model: &'a str,
+    attempts: u32,
+    usage: &'a Usage,
+    cost: Option<NanoUsd>,
+}
+
+fn spent<'a>(event: &'a Event, asked_model: Option<&'a str>) -> Option<Spent<'a>> {
+    match event {
+        Event::GenerationFinished {
+            model,
+            attempts,
+            usage,
+            cost,
+            ..
+        } => Some(Spent {
+            model,
+            attempts: *attempts,
+            usage,
+            cost: *cost,
+        }),
+        Event::GenerationInterrupted {
+            attempts,
+            usage,
+            cost,
+            ..
+        } => Some(Spent {
+            model: asked_model.unwrap_or(NO_MODEL),
+            attempts: *attempts,
+            usage,
+            cost: *cost,
+        }),
+        _ => None,
+    }
+}
+
+/// What a commit's generations came to, the interrupted ones included.
+pub(super) fn generations(
+    connection: &Connection,
+    id: i64,
+    counted: &Counted,
+) -> Result<(), StoreError> {
+    for (i, event) in (0_i64..).zip(&counted.commit.events) {
+        let Some(spent) = spent(event, counted.asked_model.as_deref()) else {
+            continue;
+        };
+        connection
+            .prepare_cached(
+                "INSERT INTO generation (session, n, i, at_ms, model, attempts, usage, cost) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+            )?
+            .execute(params![
+                id,
+                number(counted.commit.n),
+                i,
+                number(counted.commit.at_ms),
+                spent.model,
+                spent.attempts,
+                serde_json::to_string(spent.usage)?,
+                spent.cost.map(|cost| number(cost.0)),
+            ])?;
+    }
+    Ok(())
+}
+
+/// The session's own row.
+pub(super) fn write_account(
+    connection: &Connection,
+    id: i64,
+    account: &Account,
+) -> Result<(), StoreError> {
+    let info = account.info();
+    connection
+        .prepare_cached(
+            "UPDATE session SET status = ?2, updated_at_ms = ?3, account = ?4, info = ?5 WHERE id = ?1",
+        )?
+        .execute(params![
+            id,
+            info.status,
+            number(info.updated_at_ms),
+            serde_json::to_string(account)?,
+            serde_json::to_string(&info)?,
+        ])?;
+    Ok(())
+}
+
+/// Removes a session's rows, except its own and those of its approvals.
+pub(super) fn clear(connection: &Connection, id: i64) -> Result<(), StoreError> {
+    for statement in [
+        // The index holds no text of its own, so that it must be told what to take out.
+        "INSERT INTO search (search, rowid, text) SELECT 'delete', id, text FROM message WHERE session = ?1",
+        "DELETE FROM message WHERE session = ?1",
+        "DELETE FROM place WHERE session = ?1",
+        "DELETE FROM generation WHERE session = ?1",
+    ] {
+        connection.prepare_cached(statement)?.execute([id])?;
+    }
+    Ok(())
+}
+
+/// How far a log stream is taken in.
+pub(super) fn write_cursor(
+    connection: &Connection,
+    k: u64,
+    cursor: &Cursor,
+) -> Result<(), StoreError> {
+    connection
+        .prepare_cached(
+            "INSERT INTO stream (k, made, seq, digest) VALUES (?1, ?2, ?3, ?4)
+             ON CONFLICT (k) DO UPDATE SET seq = ?3, digest = ?4",
+        )?
+        .execute(params![
+            number(k),
+            cursor.made,
+            number(cursor.seq),
+            cursor.digest.map(|digest| digest.to_string()),
+        ])?;
+    Ok(())
+}
