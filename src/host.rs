@@ -33,6 +33,9 @@ pub const WORKERS: [&str; 6] = [
     "harness",
 ];
 
+/// The workers without which no turn runs.
+pub const NEEDED: [&str; 4] = ["sandbox", "router", "approval-gate", "harness"];
+
 /// Workers that are served by this process.
 pub struct Host {
     served: Vec<(WorkerName, Serving)>,

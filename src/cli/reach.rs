@@ -75,7 +75,7 @@ pub(super) async fn log(global: &Global, out: &Output) -> Result<Client, Failure
 async fn foreign(connect: &Connect, absent: Absent) -> Result<Client, Failure> {
     let client = Client::connect(connect).await?;
     if absent == Absent::Start {
-        let missing = client.wait_for_workers(&host::WORKERS, FOREIGN_MAX).await?;
+        let missing = client.wait_for_workers(&host::NEEDED, FOREIGN_MAX).await?;
         if !missing.is_empty() {
             return Err(no_workers(&missing).hint(format_args!(
                 "start them: teamster worker {} --nats {}",

@@ -36,7 +36,7 @@ impl Deltas {
                 Read::Failed(failure) => {
                     tracing::warn!(error = %failure, "frames cannot be read now");
                 }
-                Read::CaughtUp | Read::Restarted | Read::Jumped { .. } => {}
+                Read::CaughtUp | Read::Restarted | Read::Began { .. } => {}
             }
         }
     }

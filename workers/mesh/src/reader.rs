@@ -62,12 +62,12 @@ pub(crate) enum Read {
     CaughtUp,
     /// The reader began anew at its start: what was read before may be outdated.
     Restarted,
-    /// The stream does not hold the sequence at which the reader was to begin or to go on: it begins behind it, because older
-    /// messages are gone, or before it, because the stream ends there.
-    Jumped {
+    /// A consumer was made that was to begin at a sequence. It begins elsewhere where the stream does not hold that: behind it,
+    /// because older messages are gone, or before it, because the stream ends there.
+    Began {
         /// The sequence that was wanted.
         wanted: u64,
-        /// The sequence at which the reader begins instead.
+        /// The sequence at which the consumer begins.
         begun: u64,
     },
     /// The consumer cannot be made now; the reader tries again.
@@ -184,10 +184,15 @@ async fn run<Tag: Copy + Send>(
                 if matches!(place.start, Start::New | Start::At(_)) {
                     place.last = created.delivered.stream_seq;
                 }
-                if let Some(jump) = jump(place.start, place.last)
-                    && sink.send((tag, jump)).await.is_err()
-                {
-                    return;
+                if let Start::At(wanted) = place.start {
+                    let (wanted, begun) = (wanted.max(1), place.last.saturating_add(1));
+                    if sink
+                        .send((tag, Read::Began { wanted, begun }))
+                        .await
+                        .is_err()
+                    {
+                        return;
+                    }
                 }
                 if created.num_pending == 0 && !place.is_caught_up {
                     place.is_caught_up = true;
@@ -221,15 +226,6 @@ async fn run<Tag: Copy + Send>(
         }
         sleep(pauses.next()).await;
         wire.up(PAUSE_MAX).await;
-    }
-}
-
-/// Whether a consumer that was to begin at a sequence begins elsewhere: right behind `last`.
-fn jump(start: Start, last: u64) -> Option<Read> {
-    let begun = last.saturating_add(1);
-    match start {
-        Start::At(wanted) if wanted.max(1) != begun => Some(Read::Jumped { wanted, begun }),
-        _ => None,
     }
 }
 

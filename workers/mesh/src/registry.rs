@@ -233,7 +233,7 @@ async fn follow(mut reads: Reads<()>, view: &mut View) {
                 is_complete = false;
             }
             // Everything is read from the beginning, so that nothing is jumped over.
-            Some(((), Read::Jumped { .. })) => {}
+            Some(((), Read::Began { .. })) => {}
             Some(((), Read::Failed(failure))) => {
                 view.fail(failure);
             }

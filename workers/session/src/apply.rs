@@ -1,6 +1,6 @@
 //! Takes what was read of the logs into the tables: one transaction a batch, with how far each log stream is read in it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
 use teamster_mesh::log::{End, Stored};
@@ -14,6 +14,9 @@ use crate::{
 
 mod approval;
 mod rows;
+
+/// Sessions whose commits did not follow, and the sequence of the last one that was taken in.
+pub(crate) type Broken = BTreeMap<SessionId, u64>;
 
 /// Sessions that are kept in memory between batches.
 const ACCOUNTS_MAX: usize = 256;
@@ -85,8 +88,8 @@ pub(crate) fn adopt(db: &mut Db, ends: &[End; STREAMS]) -> Result<(), StoreError
 }
 
 /// Takes a batch in. What was taken in before changes nothing, so that processes may share a file. Returns the sessions whose
-/// commits did not follow from what was read before: their logs are to be read again.
-pub(crate) fn apply(db: &mut Db, batch: Vec<Record>) -> Result<Vec<SessionId>, StoreError> {
+/// commits did not follow from what was read before, with the last of them that was taken in: their logs are to be read again.
+pub(crate) fn apply(db: &mut Db, batch: Vec<Record>) -> Result<Broken, StoreError> {
     let mut accounts = std::mem::take(&mut db.accounts);
     let result = transact(db, &mut accounts, |writer, cursors| {
         for record in batch {
@@ -136,7 +139,7 @@ fn transact(
     db: &mut Db,
     accounts: &mut HashMap<String, (i64, Account)>,
     work: impl FnOnce(&mut Writer<'_>, &mut [Cursor; STREAMS]) -> Result<(), StoreError>,
-) -> Result<Vec<SessionId>, StoreError> {
+) -> Result<Broken, StoreError> {
     let connection = db.connection()?;
     let transaction =
         rusqlite::Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
@@ -150,7 +153,7 @@ fn transact(
         connection: &transaction,
         accounts,
         touched: BTreeSet::new(),
-        broken: Vec::new(),
+        broken: Broken::new(),
     };
     work(&mut writer, &mut cursors)?;
     let broken = writer.finish()?;
@@ -173,7 +176,7 @@ struct Writer<'a> {
     accounts: &'a mut HashMap<String, (i64, Account)>,
     /// Sessions whose accounts are to be written.
     touched: BTreeSet<String>,
-    broken: Vec<SessionId>,
+    broken: Broken,
 }
 
 impl Writer<'_> {
@@ -186,8 +189,13 @@ impl Writer<'_> {
         let id = *id;
         match account.take(&read.stored.body, read.stored.seq, read.forked) {
             Taken::Counts(counted) => self.write(id, &read.session, &read.stored, &counted)?,
-            Taken::Breaks => self.broken.push(read.session.clone()),
+            Taken::Breaks => {
+                self.broken.insert(read.session.clone(), read.stored.seq);
+            }
             Taken::Lost => {}
+        }
+        if let Some(last) = self.broken.get_mut(&read.session) {
+            *last = read.stored.seq;
         }
         self.touched.insert(name.to_owned());
         Ok(())
@@ -249,7 +257,7 @@ impl Writer<'_> {
     }
 
     /// Writes the accounts that changed.
-    fn finish(self) -> Result<Vec<SessionId>, StoreError> {
+    fn finish(self) -> Result<Broken, StoreError> {
         for name in &self.touched {
             if let Some((id, account)) = self.accounts.get(name) {
                 rows::write_account(self.connection, *id, account)?;

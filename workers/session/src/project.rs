@@ -34,6 +34,8 @@ enum Stop {
     Log(#[from] Error),
     #[error("the projection cannot be written")]
     Store(#[from] StoreError),
+    #[error("the reading of log stream {0} broke off")]
+    Resumed(u8),
     #[error("the connection is closed")]
     Closed,
 }
@@ -47,13 +49,20 @@ pub(crate) async fn run(mesh: &Mesh, projection: &Projection, cancel: &Cancellat
             stop = follow(mesh, projection.store(), &mut wait) => stop,
         };
         let Err(stop) = stop;
-        if matches!(stop, Stop::Store(StoreError::Replaced)) {
-            tracing::info!("the projection is built anew from the log");
-        } else {
-            tracing::warn!(
+        match stop {
+            Stop::Store(StoreError::Replaced) => {
+                tracing::info!("the projection is built anew from the log");
+            }
+            Stop::Resumed(stream) => {
+                tracing::debug!(
+                    stream,
+                    "whether the logs are those that were read is looked at"
+                );
+            }
+            stop => tracing::warn!(
                 error = %teamster_telemetry::chain(&stop),
                 "the projection does not move; trying again"
-            );
+            ),
         }
         tokio::select! {
             () = cancel.cancelled() => return,
@@ -67,10 +76,11 @@ async fn follow(
     store: &Store,
     wait: &mut Duration,
 ) -> Result<std::convert::Infallible, Stop> {
+    let mut progress = store.progress();
+    // From before the places are read: what is begun anew after that has other places.
+    let life = progress.borrow_and_update().life;
     let after = begin(mesh, store).await?;
     let mut scan = mesh.log().scan(&after).await?;
-    let mut progress = store.progress();
-    let life = progress.borrow_and_update().life;
     loop {
         let begun_anew = async {
             let changed = progress.wait_for(|progress| progress.life != life).await;
@@ -85,7 +95,7 @@ async fn follow(
                 continue;
             }
         };
-        take(mesh, store, batch).await?;
+        take(mesh, store, life, batch).await?;
         *wait = RETRY_FIRST;
     }
 }
@@ -128,7 +138,7 @@ async fn give_up(store: &Store) -> Stop {
 }
 
 /// Takes a batch in, and then anew the sessions that it broke.
-async fn take(mesh: &Mesh, store: &Store, batch: Vec<Scanned>) -> Result<(), Stop> {
+async fn take(mesh: &Mesh, store: &Store, life: u64, batch: Vec<Scanned>) -> Result<(), Stop> {
     let mut records = Vec::with_capacity(batch.len());
     for scanned in batch {
         records.push(match scanned {
@@ -146,24 +156,31 @@ async fn take(mesh: &Mesh, store: &Store, batch: Vec<Scanned>) -> Result<(), Sto
                 seq,
                 commit: None,
             },
-            Scanned::WentBack { stream, begun } => {
-                tracing::warn!(stream, begun, "a log stream went back");
-                return Err(give_up(store).await);
-            }
+            // What else the batch holds is read again behind what is taken in.
+            Scanned::Resumed { stream } => return Err(Stop::Resumed(stream)),
         });
     }
-    let broken = store.run(move |db| apply::apply(db, records)).await?;
-    for session in broken {
-        read_again(mesh, store, &session).await?;
+    let broken = store
+        .run(move |db| {
+            db.check_life(life)?;
+            apply::apply(db, records)
+        })
+        .await?;
+    for (session, upto) in broken {
+        read_again(mesh, store, life, &session, upto).await?;
     }
     Ok(())
 }
 
 /// A commit does not follow from what was read of its session: because the log is damaged, or because it is not what it was when
-/// it was read. The log itself tells.
-async fn read_again(mesh: &Mesh, store: &Store, session: &SessionId) -> Result<(), Stop> {
-    let stream = mesh.log().end_of(session).await?.0;
-    let upto = crate::projection::place(&store.progress().borrow(), stream);
+/// it was read. The log itself tells, up to the commit that was taken in last.
+async fn read_again(
+    mesh: &Mesh,
+    store: &Store,
+    life: u64,
+    session: &SessionId,
+    upto: u64,
+) -> Result<(), Stop> {
     let mut log = Vec::new();
     for stored in mesh.log().read(session, 0, upto).await? {
         log.push(read(mesh, session.clone(), stored).await?);
@@ -171,7 +188,10 @@ async fn read_again(mesh: &Mesh, store: &Store, session: &SessionId) -> Result<(
     tracing::warn!(%session, commits = log.len(), "a session's log is read again, because it did not go on where it was");
     let session = session.clone();
     store
-        .run(move |db| apply::replace(db, &session, log))
+        .run(move |db| {
+            db.check_life(life)?;
+            apply::replace(db, &session, log)
+        })
         .await?;
     Ok(())
 }

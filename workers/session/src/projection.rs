@@ -64,9 +64,7 @@ impl Projection {
             let life = self.reach(ctx, &ends, until).await?;
             let question = question.clone();
             let answer = self.store.run(move |db| {
-                if db.life() != life {
-                    return Err(StoreError::Replaced);
-                }
+                db.check_life(life)?;
                 db.within(until.into_std(), question)
             });
             match answer.await {

@@ -206,9 +206,13 @@ impl Db {
         Ok(())
     }
 
-    /// How often it was begun anew since the start.
-    pub(crate) fn life(&self) -> u64 {
-        self.progress.borrow().life
+    /// Whether it is still in this life; else what was known about it does not hold.
+    pub(crate) fn check_life(&self, life: u64) -> Result<(), StoreError> {
+        if self.progress.borrow().life == life {
+            Ok(())
+        } else {
+            Err(StoreError::Replaced)
+        }
     }
 
     /// Tells how far it is.

@@ -133,7 +133,7 @@ impl Follow {
                 (tag, Read::CaughtUp) => {
                     self.behind.remove(&tag);
                 }
-                (_, Read::Restarted | Read::Jumped { .. }) => {}
+                (_, Read::Restarted | Read::Began { .. }) => {}
                 (tag, Read::Failed(failure)) => {
                     return Some(Err(failure.during(format!("reading log stream {tag}"))));
                 }

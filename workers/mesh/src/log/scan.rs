@@ -1,7 +1,7 @@
 //! Reading all log streams with a place in each: for a reader that keeps how far it is, and must know when a stream is not what
 //! it was.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -40,12 +40,10 @@ pub enum Scanned {
         /// Its place.
         seq: u64,
     },
-    /// The stream ends before what was read of it: it was set back, or made anew.
-    WentBack {
+    /// The reading of a stream broke off and begins again: it may not be the stream that it was.
+    Resumed {
         /// The stream.
         stream: u8,
-        /// Where it goes on.
-        begun: u64,
     },
 }
 
@@ -53,7 +51,7 @@ impl Scanned {
     fn bytes(&self) -> usize {
         match self {
             Self::Commit { stored, .. } => stored.body.len(),
-            Self::Passed { .. } | Self::WentBack { .. } => 0,
+            Self::Passed { .. } | Self::Resumed { .. } => 0,
         }
     }
 }
@@ -70,6 +68,8 @@ pub struct End {
 /// A reader of all log streams.
 pub struct Scan {
     reads: Reads<u8>,
+    /// The streams whose reading has begun.
+    begun: BTreeSet<u8>,
     _readers: Vec<Reader>,
     mesh: Mesh,
 }
@@ -95,6 +95,7 @@ impl Scan {
         }
         Ok(Self {
             reads,
+            begun: BTreeSet::new(),
             _readers: readers,
             mesh: mesh.clone(),
         })
@@ -124,14 +125,13 @@ impl Scan {
         }
     }
 
-    fn take(&self, (stream, read): (u8, Read)) -> Option<Scanned> {
+    fn take(&mut self, (stream, read): (u8, Read)) -> Option<Scanned> {
         match read {
             Read::Message(message) => Some(self.read(stream, message)),
-            Read::Jumped { wanted, begun } if begun < wanted => {
-                Some(Scanned::WentBack { stream, begun })
-            }
             // What was removed at a stream's beginning belonged to sessions that were deleted; else their chains are broken.
-            Read::Jumped { .. } | Read::CaughtUp | Read::Restarted => None,
+            Read::Began { wanted, begun } if begun >= wanted && self.begun.insert(stream) => None,
+            Read::Began { .. } => Some(Scanned::Resumed { stream }),
+            Read::CaughtUp | Read::Restarted => None,
             Read::Failed(failure) => {
                 tracing::warn!(stream, error = %failure, "a log stream cannot be read now");
                 None

@@ -96,10 +96,14 @@ fn hits(db: &Db, query: &Query, request: &SearchRequest) -> Result<Option<Vec<Hi
         (
             "search JOIN message ON message.id = search.rowid",
             format!("snippet(search, 0, '⟦', '⟧', '…', {SNIPPET_WORDS})"),
-            "search.rank, message.id DESC",
+            "search.rank, message.at_ms DESC, session.name, message.place DESC",
         )
     } else {
-        ("message", "(message.text)".to_owned(), "message.id DESC")
+        (
+            "message",
+            "(message.text)".to_owned(),
+            "message.at_ms DESC, session.name, message.place DESC",
+        )
     };
     let mut statement = db.connection()?.prepare_cached(&format!(
         "SELECT session.info, message.n, message.at_ms, message.role, {shown}

@@ -11,7 +11,7 @@ use teamster_protocol::{
 use crate::rig::{Rig, Writer, answered, began, created, ended, said, session};
 
 /// A turn of two messages.
-async fn turn(writer: &mut Writer, number: u64, question: &str, answer: &str) {
+pub(crate) async fn turn(writer: &mut Writer, number: u64, question: &str, answer: &str) {
     writer
         .commit(Phase::Active, vec![said(question), began(number)])
         .await;

@@ -6,5 +6,10 @@
     reason = "a failed expectation is how a test fails"
 )]
 
+mod approvals;
 mod ask;
+mod damage;
+mod find;
+mod money;
+mod rebuild;
 mod rig;

@@ -10,13 +10,15 @@ use teamster_mesh::{
     topology::{Topology, ensure},
 };
 use teamster_protocol::{
-    Commit, Cursor, Digest, Event, Fault, FunctionId, Head, Lane, Message, MessageId, Phase,
-    Principal, RequestId, SessionId, TurnId,
+    ApprovalId, Arguments, CallId, Class, Commit, Cursor, Data, Digest, Event, Fault, FunctionId,
+    Head, Lane, Message, MessageId, Phase, Principal, RequestId, SessionId, Trust, TurnId,
     commit::{Bell, VERSION},
     event::EndReason,
+    function::router::{CompletionError, ErrorKind},
     id::{Incarnation, WorkerName},
-    input::TurnOptions,
-    message::{Content, StopReason},
+    input::{Decision, TurnOptions},
+    message::{Content, ResultKind, StopReason, WireCall},
+    policy::{Effect, Judgement, Labels},
     usage::{NanoUsd, Usage},
 };
 use teamster_session::{Config, worker};
@@ -93,7 +95,26 @@ impl Rig {
         }
     }
 
+    /// Who asks, to take along.
+    pub(crate) fn asker(&self) -> Asker {
+        Asker(self.operator.clone())
+    }
+
     /// Asks the worker as its operator.
+    pub(crate) async fn ask<Request: Serialize, Reply: DeserializeOwned>(
+        &self,
+        function: &str,
+        request: &Request,
+    ) -> Result<Reply, Fault> {
+        self.asker().ask(function, request).await
+    }
+}
+
+/// An operator.
+pub(crate) struct Asker(Mesh);
+
+impl Asker {
+    /// Asks the worker.
     pub(crate) async fn ask<Request: Serialize, Reply: DeserializeOwned>(
         &self,
         function: &str,
@@ -103,7 +124,7 @@ impl Rig {
         let mut call = Call::new(FunctionId::parse(function).expect("an id"), body);
         call.principal = Some(owner());
         call.timeout = LIMIT;
-        let reply = self.operator.call(call).await?;
+        let reply = self.0.call(call).await?;
         Ok(serde_json::from_slice(&reply).expect("a reply of the promised form"))
     }
 }
@@ -176,6 +197,109 @@ pub(crate) fn answered(n: u64, text: &str, model: &str, output: u64, cost: Optio
     }
 }
 
+pub(crate) fn interrupted(n: u64, output: u64, cost: Option<u64>) -> Event {
+    Event::GenerationInterrupted {
+        request: RequestId::parse(format!("s.{n}.1")).expect("a request"),
+        partial: None,
+        error: CompletionError {
+            kind: ErrorKind::Transient,
+            message: "cut".to_owned(),
+            hint: None,
+        },
+        is_cut: false,
+        usage: Usage {
+            output,
+            ..Usage::default()
+        },
+        cost: cost.map(NanoUsd),
+        attempts: 2,
+    }
+}
+
+pub(crate) fn approval(n: u64) -> ApprovalId {
+    ApprovalId::parse(format!("apr_{n:04}")).expect("an approval")
+}
+
+pub(crate) fn call(n: u64) -> CallId {
+    CallId::parse(format!("call_{n}")).expect("a call")
+}
+
+/// An answer that asks for a call of `fs::write`, and the call as it was proposed.
+pub(crate) fn proposed(n: u64, number: u64) -> Vec<Event> {
+    let mut answer = answered(n, "I write.", "test/m", 1, Some(1));
+    let arguments = asked();
+    if let Event::GenerationFinished {
+        message: Some(Message::Assistant { content, .. }),
+        stop,
+        ..
+    } = &mut answer
+    {
+        *stop = StopReason::Call;
+        content.push(Content::Call(WireCall {
+            call: call(number),
+            name: "fs__write".to_owned(),
+            arguments: arguments.as_str().to_owned(),
+        }));
+    }
+    let proposed = Event::CallProposed {
+        call: call(number),
+        function: Some(FunctionId::parse("fs::write").expect("an id")),
+        digest: Some(arguments.digest()),
+    };
+    vec![answer, proposed]
+}
+
+/// The bytes that every request of these tests is about.
+pub(crate) fn asked() -> Arguments {
+    Arguments::parse(r#"{"path": "a.txt", "content": "hello"}"#).expect("arguments")
+}
+
+pub(crate) fn requested(number: u64) -> Event {
+    Event::ApprovalRequested {
+        approval: approval(number),
+        call: call(number),
+        function: FunctionId::parse("fs::write").expect("an id"),
+        arguments: asked(),
+        judgement: Judgement {
+            effect: Effect::Ask,
+            layer: "workspace".to_owned(),
+            rule: "0: ask fs::write".to_owned(),
+            labels: Labels {
+                class: Class::Write,
+                data: Data::Business,
+                trust: Trust::Trusted,
+            },
+            target: Some("a.txt".to_owned()),
+            policy: Digest::of("policy"),
+            ask_ttl_ms: None,
+        },
+        holder: FunctionId::parse("approval::gate").expect("an id"),
+        rest: Vec::new(),
+        expires_at_ms: 1_000_000,
+    }
+}
+
+pub(crate) fn resolved(number: u64) -> Event {
+    Event::ApprovalResolved {
+        approval: approval(number),
+        call: call(number),
+        by: owner(),
+        channel: "test".to_owned(),
+        digest: asked().digest(),
+        decision: Decision::Approve,
+    }
+}
+
+pub(crate) fn finished(number: u64, text: &str) -> Event {
+    Event::CallFinished {
+        call: call(number),
+        outcome: ResultKind::Ok,
+        text: text.to_owned(),
+        whole: None,
+        duration_ms: 1,
+    }
+}
+
 /// The log of one session, written by hand.
 pub(crate) struct Writer {
     mesh: Mesh,
@@ -183,6 +307,8 @@ pub(crate) struct Writer {
     pub(crate) n: u64,
     pub(crate) seq: u64,
     pub(crate) prev: Digest,
+    /// When commits are made; their number in seconds if not said.
+    pub(crate) at_ms: Option<u64>,
 }
 
 impl Writer {
@@ -194,6 +320,7 @@ impl Writer {
             n: 0,
             seq: 0,
             prev: Digest::ZERO,
+            at_ms: None,
         }
     }
 
@@ -222,7 +349,7 @@ impl Writer {
             session: self.session.clone(),
             n: self.n,
             prev: self.prev,
-            at_ms: self.n * 1000,
+            at_ms: self.at_ms.unwrap_or(self.n * 1000),
             head: Head {
                 phase,
                 owner: Incarnation::parse("one").expect("an incarnation"),
