@@ -194,6 +194,7 @@ pub(crate) fn answered(n: u64, text: &str, model: &str, output: u64, cost: Optio
         cost: cost.map(NanoUsd),
         model: model.to_owned(),
         attempts: 1,
+        estimated: 0,
     }
 }
 
