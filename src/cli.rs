@@ -9,6 +9,7 @@ mod compose;
 mod cost;
 mod demo;
 mod doctor;
+mod events;
 mod exit;
 mod failure;
 mod functions;
@@ -115,6 +116,8 @@ enum Command {
     /// List, show and follow sessions, from the log itself
     #[command(subcommand)]
     Sessions(sessions::Command),
+    /// Show what happened in all sessions, by sequence, and on as it happens
+    Events(events::Options),
     /// Add up tokens and money, by session, model and day
     Cost(cost::Options),
     /// See and decide what waits for a person
@@ -245,6 +248,7 @@ async fn dispatch(cli: Cli, out: &Output) -> Result<Exit, Failure> {
         Command::Send(options) => Box::pin(send::run(global, out, options)).await,
         Command::Stop(options) => Box::pin(stop::run(global, out, options)).await,
         Command::Sessions(command) => Box::pin(sessions::run(global, out, command)).await,
+        Command::Events(options) => Box::pin(events::run(global, out, options)).await,
         Command::Cost(options) => Box::pin(cost::run(global, out, options)).await,
         Command::Approvals(command) => Box::pin(approvals::run(global, out, command)).await,
         Command::Functions(command) => Box::pin(functions::run(global, out, command)).await,

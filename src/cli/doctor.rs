@@ -17,7 +17,7 @@ use super::{
     place,
 };
 
-/// Check what is needed and what is there. Nothing is changed, and no key is ever shown.
+/// Check what is needed and what is there. Nothing is changed but by a test write, which is removed; no key is ever shown.
 #[derive(Debug, Args)]
 pub(super) struct Options {}
 

@@ -75,6 +75,9 @@ fn hint_for(fault: &Fault) -> Option<String> {
             "no worker answers: `teamster doctor` shows what runs, `teamster up` starts all"
         }
         "mesh.unavailable" => "is the server running? `teamster doctor` shows what is missing",
+        "mesh.no_space" => {
+            "make room on the server's disk, or raise its limits; what was not acknowledged was not accepted"
+        }
         "mesh.timeout" | "session.queue_full" => "try again in a moment",
         _ => return None,
     };

@@ -47,6 +47,9 @@ pub(super) async fn client(
         return foreign(&connect, absent).await;
     }
     let data = place::data_dir(global.data.as_deref())?;
+    if let Some(warning) = super::keep::warning(&data) {
+        out.note(&warning);
+    }
     if host::embedded::is_held(&data)
         && let Some(client) = running(&data).await?
     {

@@ -60,6 +60,12 @@ pub(super) struct Show {
     /// The session
     #[arg(value_name = "SESSION")]
     session: SessionId,
+    /// Its events instead of its transcript
+    #[arg(long)]
+    events: bool,
+    /// Only the last ones
+    #[arg(long, value_name = "N")]
+    last: Option<usize>,
 }
 
 /// One session's events, and on while a turn runs. Ends when the session is idle or waits for a decision.
@@ -96,14 +102,12 @@ pub(super) async fn run(global: &Global, out: &Output, command: Command) -> Resu
         _ => {}
     }
     let client = match command {
-        Command::Ls(_) | Command::Show(_) | Command::Tail(_) | Command::Export(_) => {
-            reach::log(global, out).await?
-        }
+        Command::Show(_) | Command::Tail(_) | Command::Export(_) => reach::log(global, out).await?,
         _ => reach::client(global, out, Absent::Resume).await?,
     };
     match command {
         Command::Ls(options) => ls::run(out, &client, options).await,
-        Command::Show(options) => transcript::run(out, &client, &options.session).await,
+        Command::Show(options) => transcript::run(out, &client, &options).await,
         Command::Search(options) => search::run(out, &client, options).await,
         Command::Fork(options) => fork::run(out, &client, options).await,
         Command::Rm(options) => rm::run(out, &client, options).await,

@@ -175,6 +175,18 @@ impl Session {
                 self.workspace.clone_from(workspace);
                 None
             }
+            Event::SessionForked { fork, .. } => {
+                self.title.clone_from(&fork.session.title);
+                self.workspace.clone_from(&fork.session.workspace);
+                self.model.clone_from(&fork.options.model);
+                None
+            }
+            Event::MetaChanged {
+                title: Some(title), ..
+            } => {
+                self.title = Some(title.clone());
+                None
+            }
             Event::MessageAdded { message, .. } => {
                 self.message(message);
                 None

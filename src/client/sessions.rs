@@ -1,6 +1,6 @@
 //! Questions to the session worker and changes that it stores. A worker that is not there is an error that names it.
 
-use teamster_protocol::{SessionId, function::session};
+use teamster_protocol::{Commit, Event, Message, SessionId, function::session};
 
 use super::{Client, Error};
 
@@ -87,6 +87,21 @@ impl Client {
     pub async fn projection(&self) -> Result<session::StatusReply, Error> {
         self.ask_sessions("session::status", &serde_json::json!({}))
             .await
+    }
+
+    /// The messages that a fork took over from its source; none for a session that is no fork. What cannot be read is left
+    /// out: it is for the eye only.
+    pub async fn inherited(&self, commits: &[(u64, Commit)]) -> Vec<Message> {
+        let first = commits
+            .first()
+            .and_then(|(_, commit)| commit.events.first());
+        let Some(Event::SessionForked { fork, .. }) = first else {
+            return Vec::new();
+        };
+        match self.mesh().blobs().get(&fork.transcript).await {
+            Ok(Some(bytes)) => serde_json::from_slice(&bytes).unwrap_or_default(),
+            Ok(None) | Err(_) => Vec::new(),
+        }
     }
 
     async fn ask_sessions<Request, Reply>(

@@ -5,8 +5,10 @@ mod chat;
 mod help;
 mod live;
 pub mod place;
+mod sessions;
 mod terminal;
 mod trouble;
+mod verb;
 mod workers;
 
 use std::{path::Path, process::Output, time::Duration};
@@ -168,6 +170,7 @@ async fn a_running_mesh_answers_every_verb() {
 
     second_up_says_who_holds_the_directory(&place, &up).await;
     unknown_ids_are_told(&place).await;
+    verb::every_verb_ends_by_the_table(&place).await;
     let (session, approval) = appr_6_a_run_without_a_terminal_ends_with_the_approval(&place).await;
     reading_commands_parse(&place, &session, &approval).await;
     live::a_message_behind_an_approval_shows_as_queued(&place).await;

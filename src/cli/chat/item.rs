@@ -33,6 +33,9 @@ impl Chat<'_> {
         &mut self,
         item: Result<Item, Error>,
     ) -> Result<Option<Exit>, Failure> {
+        if matches!(item, Ok(Item::Commit { .. } | Item::Delta(_))) {
+            self.keeper.heard();
+        }
         match item {
             Ok(Item::Commit { seq, commit }) => {
                 self.is_lost = false;

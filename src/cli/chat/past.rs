@@ -67,19 +67,14 @@ fn between(text: String) -> Past {
     Past { who: None, text }
 }
 
-/// What a fork took over from its source. What cannot be read is left out: it is for the eye only.
+/// What a fork took over from its source.
 pub(super) async fn before(client: &Client, commits: &[(u64, Commit)]) -> Vec<Past> {
-    let first = commits
-        .first()
-        .and_then(|(_, commit)| commit.events.first());
-    let Some(Event::SessionForked { fork, .. }) = first else {
-        return Vec::new();
-    };
-    let Ok(Some(bytes)) = client.mesh().blobs().get(&fork.transcript).await else {
-        return Vec::new();
-    };
-    let messages: Vec<Message> = serde_json::from_slice(&bytes).unwrap_or_default();
-    messages.iter().filter_map(of).collect()
+    client
+        .inherited(commits)
+        .await
+        .iter()
+        .filter_map(of)
+        .collect()
 }
 
 /// The last `messages` messages, and what happened in between, for a terminal.

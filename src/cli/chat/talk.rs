@@ -31,7 +31,7 @@ use crate::{
         Global, compose,
         exit::Exit,
         failure::Failure,
-        keep::Keeper,
+        keep::{Keeper, Store},
         output::{Format, Output},
         run::{Approvals, Outcome, document, verdict},
         status,
@@ -254,7 +254,7 @@ impl<'a> Chat<'a> {
                     None
                 }
                 Wake::Tick => {
-                    self.tick();
+                    self.tick()?;
                     None
                 }
             };
@@ -289,7 +289,7 @@ impl<'a> Chat<'a> {
         }
     }
 
-    fn tick(&mut self) {
+    fn tick(&mut self) -> Result<(), Failure> {
         for told in self.keeper.look(&self.client, &self.here.id) {
             self.screen.note(&told);
         }
@@ -299,6 +299,16 @@ impl<'a> Chat<'a> {
         {
             self.screen.progress(turn);
         }
+        if (self.here.is_running() && !self.here.is_waiting()) || self.awaited.is_some() {
+            match self.keeper.store() {
+                Store::Told(told) => self.screen.say(&told),
+                Store::Full(failure) if !self.is_person => return Err(failure),
+                Store::Fine | Store::Full(_) => {}
+            }
+        } else {
+            self.keeper.heard();
+        }
+        Ok(())
     }
 
     /// A line is read when it may be answered: a person's at any time, a script's when the one before is.

@@ -1,4 +1,4 @@
-//! The checks of `doctor`, one function each. None of them changes anything.
+//! The checks of `doctor`, one function each. None of them changes anything that stays.
 
 use std::{path::Path, time::Duration};
 
@@ -44,6 +44,7 @@ pub(super) async fn all(global: &Global, data: &Path) -> Vec<Finding> {
     if global.nats.is_none() {
         findings.push(data_directory(data));
         findings.push(disk::room(data));
+        findings.push(disk::written(data));
         findings.push(server().await);
         findings.push(credentials(data));
     } else if let Some(creds) = &global.creds {

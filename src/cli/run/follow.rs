@@ -30,7 +30,7 @@ use crate::{
         compose,
         exit::Exit,
         failure::Failure,
-        keep::Keeper,
+        keep::{Keeper, Store},
         output::{Closed, Format, Output},
         show,
         status::{self, Status},
@@ -210,7 +210,7 @@ impl<'a> Follower<'a> {
                 Wake::Interrupt => self.interrupt().await?,
                 Wake::Terminate | Wake::Deadline => Some(Outcome::Detached),
                 Wake::Tick => {
-                    self.tick(slow_at);
+                    self.tick(slow_at)?;
                     None
                 }
             };
@@ -254,9 +254,22 @@ impl<'a> Follower<'a> {
         }
     }
 
-    fn tick(&mut self, slow_at: Instant) {
+    fn tick(&mut self, slow_at: Instant) -> Result<(), Failure> {
         for told in self.keeper.look(&self.client, &self.id) {
             self.status.note(&told);
+        }
+        // While a person is asked nothing is to be stored.
+        let is_parked = self
+            .session
+            .turn
+            .as_ref()
+            .is_some_and(|turn| !turn.pending.is_empty());
+        if !is_parked {
+            match self.keeper.store() {
+                Store::Fine => {}
+                Store::Told(told) => self.status.note(&told),
+                Store::Full(failure) => return Err(failure),
+            }
         }
         let is_quiet_line =
             self.question.is_none() && !(self.stream.is_open() && self.out.is_live());
@@ -268,9 +281,13 @@ impl<'a> Follower<'a> {
             self.is_lost = true;
             self.status.note("the message is stored, but no turn has begun yet; `teamster doctor` shows whether a harness runs");
         }
+        Ok(())
     }
 
     async fn item(&mut self, item: Item) -> Result<Option<Outcome>, Failure> {
+        if matches!(item, Item::Commit { .. } | Item::Delta(_)) {
+            self.keeper.heard();
+        }
         match item {
             Item::Commit { seq, commit } => self.commit(seq, &commit).await,
             Item::Delta(delta) => {

@@ -1,13 +1,15 @@
-//! `sessions ls`: one line a session, folded from all logs.
+//! `sessions ls`: one line a session, from the projection.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use clap::Args;
 use serde_json::{Value, json};
 use teamster_core::display;
-use teamster_mesh::log::From as Begin;
 use teamster_protocol::{
-    Commit, Digest, Event, SessionId, commit::Phase, function::session::SessionInfo, usage::NanoUsd,
+    Phase,
+    function::session::{ListReply, ListRequest, SessionInfo},
+    text,
+    usage::NanoUsd,
 };
 
 use crate::{
@@ -21,12 +23,102 @@ use crate::{
     client::{Client, session::Session},
 };
 
-/// All sessions.
+/// Sessions that one question to the worker brings at most.
+const PAGE: u32 = 500;
+/// Bytes of a title or of what was said last in a line.
+const NAME_BYTES_MAX: usize = 80;
+
+/// All sessions, the last used first.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Ls {
     /// At most this many
-    #[arg(long, value_name = "N", default_value_t = 50)]
-    limit: usize,
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    limit: u32,
+    /// Only those that are so now
+    #[arg(long, value_name = "STATUS", value_parser = ["idle", "running", "awaiting_approval", "damaged"])]
+    status: Option<String>,
+    /// Only those whose metadata says so; repeat for more
+    #[arg(long, value_name = "KEY=VALUE", value_parser = super::meta::pair)]
+    meta: Vec<(String, String)>,
+    /// Go on behind an earlier list: its `next`
+    #[arg(long, value_name = "PLACE")]
+    after: Option<String>,
+}
+
+pub(super) async fn run(out: &Output, client: &Client, options: Ls) -> Result<Exit, Failure> {
+    let listed = list(client, &options).await?;
+    match out.format {
+        Format::Json => {
+            let rows: Vec<Value> = listed.sessions.iter().map(row).collect();
+            out.document(&json!({ "v": 1, "sessions": rows, "next": listed.next }))?;
+        }
+        Format::JsonLines => {
+            for session in &listed.sessions {
+                out.document(&row(session))?;
+            }
+        }
+        Format::Text => {
+            for session in &listed.sessions {
+                out.line(&line(session))?;
+            }
+            remarks(out, &listed, &options);
+        }
+    }
+    Ok(Exit::Completed)
+}
+
+/// Asks until there are as many as wanted, or no more.
+async fn list(client: &Client, options: &Ls) -> Result<ListReply, Failure> {
+    let metadata: BTreeMap<String, String> = options.meta.iter().cloned().collect();
+    let mut listed = ListReply {
+        sessions: Vec::new(),
+        next: options.after.clone(),
+    };
+    loop {
+        let wanted = usize::try_from(options.limit).unwrap_or(usize::MAX);
+        let left = u32::try_from(wanted.saturating_sub(listed.sessions.len())).unwrap_or(PAGE);
+        let request = ListRequest {
+            status: options.status.clone(),
+            metadata: metadata.clone(),
+            limit: Some(left.min(PAGE)),
+            after: listed.next.take(),
+        };
+        let reply = client.sessions(&request).await?;
+        let is_empty = reply.sessions.is_empty();
+        listed.sessions.extend(reply.sessions);
+        listed.next = reply.next;
+        if listed.next.is_none() || is_empty || listed.sessions.len() >= wanted {
+            return Ok(listed);
+        }
+    }
+}
+
+/// What there is to say beside the list.
+fn remarks(out: &Output, listed: &ListReply, options: &Ls) {
+    if let Some(next) = &listed.next {
+        out.note(&format!(
+            "there are more: --limit, or --after {}",
+            display::terminal(next)
+        ));
+    }
+    if let Some(damaged) = listed
+        .sessions
+        .iter()
+        .find(|session| session.status == "damaged")
+    {
+        out.note(&format!(
+            "the log of {} is damaged: restore the broker's data from a copy, or go on without what is missing: \
+             teamster sessions accept-loss ID --yes",
+            display::terminal(damaged.session_id.as_str())
+        ));
+    }
+    let is_filtered =
+        options.status.is_some() || !options.meta.is_empty() || options.after.is_some();
+    if listed.sessions.is_empty() && is_filtered {
+        out.note("no session is so");
+    } else if listed.sessions.is_empty() {
+        out.note("there is no session yet: teamster run \"what is in this directory?\"");
+    }
 }
 
 /// A session as a line.
@@ -36,118 +128,35 @@ pub(in crate::cli) fn line(session: &SessionInfo) -> String {
         .and_then(|name| name.lines().next())
         .unwrap_or_default();
     format!(
-        "{}  {:<8} {}  {}",
+        "{}  {:<8} {}  {:>3} turns  {:>9} tokens  {}",
         display::terminal(session.session_id.as_str()),
-        display::terminal(&session.status),
+        short(&session.status),
         show::moment(session.updated_at_ms),
-        display::terminal(&teamster_protocol::text::cut(first, 80)),
+        session.turns,
+        grouped(session.usage.total()),
+        display::terminal(&text::cut(first, NAME_BYTES_MAX)),
     )
 }
 
-pub(super) async fn run(out: &Output, client: &Client, Ls { limit }: Ls) -> Result<Exit, Failure> {
-    let sessions = all(client).await?;
-    match out.format {
-        Format::Json => {
-            let rows: Vec<Value> = sessions.iter().take(limit).map(row).collect();
-            out.document(&json!({ "v": 1, "sessions": rows, "total": sessions.len() }))?;
-        }
-        Format::JsonLines => {
-            for session in sessions.iter().take(limit) {
-                out.document(&row(session))?;
-            }
-        }
-        Format::Text => {
-            for listed in sessions.iter().take(limit) {
-                let session = &listed.session;
-                out.line(&format!(
-                    "{}  {:<8} {}  {:>3} turns  {:>9} tokens  {}",
-                    display::terminal(listed.id.as_str()),
-                    status(listed),
-                    show::moment(session.updated_at_ms),
-                    session.turns,
-                    grouped(session.usage.total()),
-                    name(session),
-                ))?;
-            }
-            if sessions.len() > limit {
-                out.note(&format!(
-                    "{} more; --limit shows them",
-                    sessions.len() - limit
-                ));
-            }
-            if let Some(damaged) = sessions.iter().find(|listed| listed.is_damaged) {
-                out.note(&format!(
-                    "the log of {} is damaged: restore the broker's data from a copy, or go on without what is missing: \
-                     teamster sessions accept-loss ID --yes",
-                    display::terminal(damaged.id.as_str())
-                ));
-            }
-            if sessions.is_empty() {
-                out.note("there is no session yet: teamster run \"what is in this directory?\"");
-            }
-        }
-    }
-    Ok(Exit::Completed)
-}
-
-/// A session as its log shows it.
-struct Listed {
-    id: SessionId,
-    session: Session,
-    /// Digest of the last stored bytes.
-    last: Digest,
-    is_damaged: bool,
-}
-
-impl Listed {
-    fn new(id: SessionId) -> Self {
-        Self {
-            id,
-            session: Session::default(),
-            last: Digest::ZERO,
-            is_damaged: false,
-        }
-    }
-
-    /// Takes the next stored commit. One that cannot be read or does not follow is a damage, until its loss is accepted.
-    fn take(&mut self, bytes: &[u8]) {
-        match Commit::decode(bytes) {
-            Ok(commit) => {
-                let is_accepted = matches!(commit.events.first(), Some(Event::LossAccepted { .. }));
-                self.is_damaged = commit.prev != self.last || (self.is_damaged && !is_accepted);
-                self.session.apply(&self.id, &commit);
-            }
-            Err(_) => self.is_damaged = true,
-        }
-        self.last = Digest::of(bytes);
+/// A status that fits into a column.
+fn short(status: &str) -> String {
+    match status {
+        "awaiting_approval" => "waiting".to_owned(),
+        other => display::terminal(other),
     }
 }
 
-/// All sessions, the last used first.
-async fn all(client: &Client) -> Result<Vec<Listed>, Failure> {
-    let mut follow = client.mesh().log().follow(Begin::Start, false).await?;
-    let mut sessions: HashMap<SessionId, Listed> = HashMap::new();
-    while let Some(stored) = follow.next().await {
-        let (id, stored) = stored?;
-        sessions
-            .entry(id.clone())
-            .or_insert_with(|| Listed::new(id.clone()))
-            .take(&stored.body);
+fn row(session: &SessionInfo) -> Value {
+    let mut row = serde_json::to_value(session).unwrap_or_default();
+    if let Some(object) = row.as_object_mut() {
+        // The names that every document of the command line has.
+        object.insert("session".to_owned(), json!(session.session_id));
+        object.insert(
+            "cost_usd".to_owned(),
+            json!((!session.cost_is_partial).then(|| NanoUsd::as_usd(session.cost))),
+        );
     }
-    let mut sessions: Vec<_> = sessions.into_values().collect();
-    sessions.sort_by(|left, right| {
-        (right.session.updated_at_ms, &right.id).cmp(&(left.session.updated_at_ms, &left.id))
-    });
-    Ok(sessions)
-}
-
-/// What the session does, in one word.
-fn status(listed: &Listed) -> &'static str {
-    if listed.is_damaged {
-        "damaged"
-    } else {
-        phase(&listed.session)
-    }
+    row
 }
 
 /// The session's phase in one word.
@@ -157,91 +166,5 @@ pub(super) fn phase(session: &Session) -> &'static str {
         Some(Phase::Parked) => "waiting",
         Some(Phase::Deleted) => "deleted",
         Some(Phase::Idle) | None => "idle",
-    }
-}
-
-fn name(session: &Session) -> String {
-    let text = session.title.as_ref().or(session.opening.as_ref());
-    let first = text
-        .and_then(|text| text.lines().next())
-        .unwrap_or_default();
-    display::terminal(&teamster_protocol::text::cut(first, 80))
-}
-
-fn row(listed: &Listed) -> Value {
-    let session = &listed.session;
-    json!({
-        "session": listed.id,
-        "status": status(listed),
-        "title": session.title,
-        "opening": session.opening,
-        "workspace": session.workspace,
-        "commits": session.commits,
-        "turns": session.turns,
-        "created_at_ms": session.created_at_ms,
-        "updated_at_ms": session.updated_at_ms,
-        "usage": session.usage,
-        "cost_usd": session.cost.filter(|_| !session.cost_is_partial).map(NanoUsd::as_usd),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use teamster_protocol::{
-        Head, Lane, Principal,
-        commit::{Bell, Cursor},
-        id::Incarnation,
-    };
-
-    use super::*;
-
-    fn commit(n: u64, prev: Digest, events: Vec<Event>) -> Vec<u8> {
-        let head = Head {
-            phase: Phase::Idle,
-            owner: Incarnation::parse("h").expect("valid"),
-            bell: Bell {
-                lane: Lane::In,
-                seq: 1,
-            },
-            epoch: 1,
-            attempt: 0,
-            cursor: Cursor::default(),
-            deadline: None,
-        };
-        let commit = Commit {
-            v: teamster_protocol::commit::VERSION,
-            session: SessionId::parse("s").expect("valid"),
-            n,
-            prev,
-            at_ms: n,
-            head,
-            consumed: Vec::new(),
-            events,
-            outbox: Vec::new(),
-        };
-        commit.encode().expect("encodes")
-    }
-
-    /// A session with a torn or foreign commit stays listed, as damaged, until its loss is accepted.
-    #[test]
-    fn a_damaged_session_stays_listed() {
-        let first = commit(1, Digest::ZERO, Vec::new());
-        let foreign = commit(2, Digest::of("other"), Vec::new());
-        for broken in [b"\0\0\0".to_vec(), foreign] {
-            let accepted = Event::LossAccepted {
-                by: Principal::parse("owner").expect("valid"),
-                lost_from: 2,
-                kept: Digest::of(&first),
-                message: "torn".to_owned(),
-            };
-            let acceptance = commit(9, Digest::of(&broken), vec![accepted]);
-            let mut listed = Listed::new(SessionId::parse("s").expect("valid"));
-            let mut seen = Vec::new();
-            for bytes in [&first, &broken, &acceptance] {
-                listed.take(bytes);
-                seen.push(status(&listed));
-            }
-            assert_eq!(seen, ["idle", "damaged", "idle"]);
-        }
     }
 }

@@ -7,13 +7,12 @@ use teamster_core::display;
 use teamster_protocol::{Commit, Event, Phase, SessionId};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{Tail, event_line, event_words};
+use super::{Tail, event_line, transcript::event_row};
 use crate::{
     cli::{
         exit::Exit,
         failure::Failure,
         output::{Closed, Format, Output},
-        show,
     },
     client::{
         Client, Item,
@@ -147,12 +146,7 @@ impl Tailer<'_> {
                 Format::JsonLines => self.out.document(&event_line(seq, commit, event))?,
                 Format::Text => {
                     self.break_text()?;
-                    let line = format!(
-                        "{} {:>4}  {}",
-                        show::moment(commit.at_ms),
-                        commit.n,
-                        event_words(event)
-                    );
+                    let line = event_row(commit, event);
                     self.out.line(&line)?;
                 }
             }

@@ -5,13 +5,17 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 use teamster_core::display;
 use teamster_protocol::{
-    Event, SessionId,
+    Commit, Event, SessionId,
     event::EndReason,
     message::{Content, Message},
     usage::NanoUsd,
 };
 
-use super::{ls::phase, words::end_words};
+use super::{
+    Show,
+    ls::phase,
+    words::{end_words, event_words},
+};
 use crate::{
     cli::{
         exit::Exit,
@@ -34,12 +38,14 @@ enum Entry {
     End(EndReason),
 }
 
-pub(super) async fn run(out: &Output, client: &Client, id: &SessionId) -> Result<Exit, Failure> {
+pub(super) async fn run(out: &Output, client: &Client, options: &Show) -> Result<Exit, Failure> {
+    let id = &options.session;
     // What waits is counted first: a message that is taken in between shows twice rather than nowhere.
     let queued = client.queued(id).await?;
     let commits = client.commits(id).await?;
     let mut session = Session::default();
-    let mut entries = Vec::new();
+    let inherited = client.inherited(&commits).await;
+    let mut entries: Vec<Entry> = inherited.into_iter().map(of_message).collect();
     for (_, commit) in &commits {
         session.open(commit);
         for event in &commit.events {
@@ -47,23 +53,87 @@ pub(super) async fn run(out: &Output, client: &Client, id: &SessionId) -> Result
             entries.extend(entry(&session, event));
         }
     }
+    if options.events || out.format == Format::JsonLines {
+        return events(out, &session, &commits, options);
+    }
+    let shown = last(&entries, options.last);
+    if out.is_text() {
+        out.text(&header(id, &session, queued))?;
+        for entry in shown {
+            out.text(&words(entry))?;
+        }
+    } else {
+        out.document(&document(id, &session, queued, shown))?;
+    }
+    Ok(Exit::Completed)
+}
+
+/// The last ones of a list, or all.
+fn last<T>(all: &[T], wanted: Option<usize>) -> &[T] {
+    let skipped = wanted.map_or(0, |wanted| all.len().saturating_sub(wanted));
+    all.get(skipped..).unwrap_or_default()
+}
+
+/// The session's events, as `tail` shows them.
+fn events(
+    out: &Output,
+    session: &Session,
+    commits: &[(u64, Commit)],
+    options: &Show,
+) -> Result<Exit, Failure> {
+    let all: Vec<(u64, &Commit, &Event)> = commits
+        .iter()
+        .flat_map(|(seq, commit)| commit.events.iter().map(move |event| (*seq, commit, event)))
+        .collect();
+    let shown = last(&all, options.last);
+    let line =
+        |(seq, commit, event): &(u64, &Commit, &Event)| super::event_line(*seq, commit, event);
     match out.format {
-        Format::Json => out.document(&document(id, &session, queued, &entries))?,
+        Format::Json => {
+            let events: Vec<Value> = shown.iter().map(line).collect();
+            out.document(&json!({
+                "v": 1, "session": options.session, "status": phase(session), "events": events,
+            }))?;
+        }
         Format::JsonLines => {
-            for (seq, commit) in &commits {
-                for event in &commit.events {
-                    out.document(&super::event_line(*seq, commit, event))?;
-                }
+            for one in shown {
+                out.document(&line(one))?;
             }
         }
         Format::Text => {
-            out.text(&header(id, &session, queued))?;
-            for entry in &entries {
-                out.text(&words(entry))?;
+            for (_, commit, event) in shown {
+                out.line(&event_row(commit, event))?;
             }
         }
     }
     Ok(Exit::Completed)
+}
+
+/// An event as a line for people: when, in which commit, what.
+pub(super) fn event_row(commit: &Commit, event: &Event) -> String {
+    format!(
+        "{} {:>4}  {}",
+        show::moment(commit.at_ms),
+        commit.n,
+        event_words(event)
+    )
+}
+
+/// A message that was taken over, as an entry.
+fn of_message(message: Message) -> Entry {
+    match message {
+        Message::FunctionResult {
+            call,
+            function,
+            text,
+            outcome,
+        } => Entry::Result {
+            function: function.map_or_else(|| call.to_string(), |function| function.to_string()),
+            outcome: show::word(&outcome),
+            text,
+        },
+        message => Entry::Message(message),
+    }
 }
 
 fn entry(session: &Session, event: &Event) -> Option<Entry> {

@@ -15,6 +15,30 @@ pub(in crate::cli) fn event_words(event: &Event) -> String {
             "session created by {by}, workspace {}",
             cut(workspace.as_deref().unwrap_or("none"))
         ),
+        Event::SessionForked { by, fork } => format!(
+            "session forked by {by} from {} at commit {}, {} messages",
+            terminal(fork.source.as_str()),
+            fork.at,
+            fork.messages
+        ),
+        Event::MetaChanged {
+            by,
+            title,
+            metadata,
+        } => {
+            let mut changed: Vec<String> = title.iter().map(|title| cut(title)).collect();
+            changed.extend(metadata.keys().map(|name| cut(name)));
+            format!("changed by {by}: {}", changed.join(", "))
+        }
+        Event::SessionDeleted { by, .. } => format!("session deleted by {by}"),
+        Event::ContextMasked {
+            calls,
+            tokens_before,
+            tokens_after,
+        } => format!(
+            "results of {} calls masked: {tokens_before} to {tokens_after} tokens",
+            calls.len()
+        ),
         Event::MessageAdded { message, .. } => format!("message: {}", cut(&visible(message))),
         Event::TurnStarted { number, .. } => format!("turn {number} started"),
         Event::TurnEnded { reason, .. } => format!("turn ended: {}", end_words(reason)),
@@ -152,4 +176,56 @@ fn cut(text: &str) -> String {
 
 fn name(function: Option<&FunctionId>) -> String {
     function.map_or_else(|| "-".to_owned(), ToString::to_string)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use teamster_protocol::{BlobRef, Digest, Principal, SessionId, input::Fork};
+
+    use super::*;
+
+    #[test]
+    fn what_is_done_to_a_session_is_one_safe_line() {
+        let by = Principal::parse("owner").expect("valid");
+        let fork = Fork {
+            source: SessionId::parse("a b").expect("valid"),
+            at: 7,
+            hash: Digest::ZERO,
+            transcript: BlobRef::of(b"[]"),
+            messages: 3,
+            options: teamster_protocol::input::TurnOptions::default(),
+            masked: Vec::new(),
+            session: teamster_protocol::input::SessionOptions::default(),
+        };
+        let metadata = BTreeMap::from([("key".to_owned(), None)]);
+        for (event, want) in [
+            (
+                Event::SessionForked {
+                    by: by.clone(),
+                    fork: Box::new(fork),
+                },
+                "session forked by owner from a b at commit 7, 3 messages",
+            ),
+            (
+                Event::MetaChanged {
+                    by,
+                    title: Some("a\nb\u{1b}[2J".to_owned()),
+                    metadata,
+                },
+                "changed by owner: a b\\u{1b}[2J, key",
+            ),
+            (
+                Event::ContextMasked {
+                    calls: Vec::new(),
+                    tokens_before: 9,
+                    tokens_after: 4,
+                },
+                "results of 0 calls masked: 9 to 4 tokens",
+            ),
+        ] {
+            assert_eq!(event_words(&event), want);
+        }
+    }
 }

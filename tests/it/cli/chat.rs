@@ -36,7 +36,7 @@ rules:
 "#;
 
 /// A place whose model is a script that talks.
-fn talking() -> Place {
+pub fn talking() -> Place {
     let place = Place::new();
     std::fs::create_dir(place.data()).expect("a directory");
     let script = place.file("talk.yaml");
@@ -50,7 +50,7 @@ fn talking() -> Place {
 }
 
 /// Runs `chat` with these bytes as its standard input.
-async fn script(place: &Place, arguments: &[&str], input: &[u8]) -> Output {
+pub async fn script(place: &Place, arguments: &[&str], input: &[u8]) -> Output {
     let path = place.file("input");
     std::fs::write(&path, input).expect("a file");
     let mut command = place.command(&[&["chat"], arguments].concat());

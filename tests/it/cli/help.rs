@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::place::{Place, code};
 
-const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/help.txt");
+pub const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/help.txt");
 
 /// The help of every command, as one text. `TEAMSTER_BLESS=1` writes it.
 #[tokio::test]
@@ -30,6 +30,7 @@ async fn the_help_is_what_it_was() {
         "sessions set-meta",
         "sessions tail",
         "sessions accept-loss",
+        "events",
         "cost",
         "approvals",
         "approvals ls",

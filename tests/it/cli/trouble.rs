@@ -99,8 +99,7 @@ async fn after_a_kill_the_log_is_read_without_a_harness_and_the_next_run_starts_
     up.kill();
     up.ended(LIMIT).await;
     for arguments in [
-        ["sessions", "ls", "--json"].as_slice(),
-        &["sessions", "show", "held", "--json"],
+        ["sessions", "show", "held", "--json"].as_slice(),
         &["sessions", "tail", "held", "--json"],
     ] {
         let output = place.run(arguments).await;

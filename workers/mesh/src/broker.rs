@@ -15,6 +15,7 @@ pub mod grant;
 mod health;
 mod identity;
 mod record;
+pub mod room;
 mod server;
 
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
@@ -150,6 +151,7 @@ async fn supervise(
     end: CancellationToken,
 ) {
     let port = server.port;
+    let mut room = room::Room::default();
     loop {
         tokio::select! {
             biased;
@@ -160,13 +162,16 @@ async fn supervise(
                 }
                 return;
             }
-            () = server.ended() => {}
+            () = server.ended() => tracing::error!(
+                pid = server.identity.pid,
+                "nats-server ended; starting it again"
+            ),
+            () = room.is_back(plan.data.root()) => {
+                tracing::warn!("the disk has room again; starting nats-server anew, so that it writes again");
+                server.end().await;
+            }
         }
         pid.send_replace(None);
-        tracing::error!(
-            pid = server.identity.pid,
-            "nats-server ended; starting it again"
-        );
         let Some(again) = relaunch(&plan, port, &end).await else {
             return;
         };

@@ -29,6 +29,7 @@ use crate::{
     log::Log,
     mux::Mux,
     near::Near,
+    notice::Notices,
     registry::Registry,
     snap::Snaps,
     wire::{Vicinity, Wire},
@@ -334,6 +335,11 @@ impl Mesh {
     /// Deltas of what is being generated.
     pub fn live(&self) -> Live {
         Live::new(self.clone())
+    }
+
+    /// Notices for consumers that were away.
+    pub fn notices(&self) -> Notices {
+        Notices::new(self.clone())
     }
 
     /// Workers, functions and hooks. The first use starts the watch and waits until everything is read once.

@@ -39,6 +39,15 @@ pub enum Error {
     /// A queue is full; the message was not accepted.
     #[error("the queue of this session is full")]
     QueueFull,
+    /// The broker has no room to store; the message was not accepted.
+    #[error("{action} failed: the server has no room to store it")]
+    NoSpace {
+        /// What was tried.
+        action: String,
+        /// The broker's words.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// What the broker holds is not of the form that this build reads.
     #[error("{what} is not of a form that this build reads")]
     Malformed {
@@ -54,6 +63,7 @@ impl From<Error> for Fault {
     fn from(error: Error) -> Self {
         let (code, class) = match &error {
             Error::QueueFull => ("session.queue_full", FaultClass::Busy),
+            Error::NoSpace { .. } => ("mesh.no_space", FaultClass::Busy),
             Error::NoResponders { .. } => ("mesh.no_responders", FaultClass::Gone),
             Error::Timeout { .. } => ("mesh.timeout", FaultClass::Busy),
             Error::Connect { .. } | Error::Request { .. } => ("mesh.unavailable", FaultClass::Busy),

@@ -33,6 +33,7 @@ pub mod live;
 pub mod log;
 mod mux;
 pub mod near;
+pub mod notice;
 mod pause;
 pub mod permission;
 mod pull;

@@ -43,8 +43,16 @@ pub(crate) mod code {
     pub(crate) const WRONG_LAST_SEQUENCE: u64 = 10071;
     /// A write to the subject is in flight; nothing was stored, nothing is known about a fence.
     pub(crate) const WRITE_IN_FLIGHT: u64 = 10164;
-    /// The subject holds as many messages as it may.
-    pub(crate) const SUBJECT_FULL: u64 = 10077;
+    /// The store refused a message: the subject holds as many as it may, or the words say what else.
+    pub(crate) const STORE_FAILED: u64 = 10077;
+    /// How the store says that a subject holds as many messages as it may.
+    pub(crate) const SUBJECT_FULL: &str = "per subject";
+
+    /// Whether there is no room to store: the server's, the account's, or the disk's.
+    pub(crate) fn is_no_space(number: u64, words: &str) -> bool {
+        matches!(number, 10002 | 10028 | 10047)
+            || (number == STORE_FAILED && !words.contains(SUBJECT_FULL))
+    }
 }
 
 /// Why a request came to nothing.
@@ -91,7 +99,17 @@ impl Failure {
         let action = action.into();
         match self {
             Self::Refused {
-                number: code::SUBJECT_FULL,
+                number,
+                description,
+            } if code::is_no_space(number, &description) => Error::NoSpace {
+                action,
+                source: Box::new(Self::Refused {
+                    number,
+                    description,
+                }),
+            },
+            Self::Refused {
+                number: code::STORE_FAILED,
                 ..
             } => Error::QueueFull,
             Self::NoResponders => Error::NoResponders { action },
@@ -460,7 +478,15 @@ mod tests {
 
     #[test]
     fn a_full_subject_is_a_full_queue() {
-        let error = refused(code::SUBJECT_FULL, String::new()).during("x");
+        let words = "maximum messages per subject exceeded".to_owned();
+        let error = refused(code::STORE_FAILED, words).during("x");
         assert!(matches!(error, Error::QueueFull));
+        for (number, words) in [
+            (10047, "insufficient storage resources available"),
+            (code::STORE_FAILED, "write 1.blk: no space left on device"),
+        ] {
+            let error = refused(number, words.to_owned()).during("x");
+            assert!(matches!(error, Error::NoSpace { .. }), "{number}");
+        }
     }
 }

@@ -195,14 +195,14 @@ impl Plan {
 
     /// Writes down that a server has ended in order, and where it ran.
     pub(crate) fn record_end(&self, port: u16) -> Result<(), Error> {
-        self.record(Record {
+        self.record(&Record {
             process: None,
             port,
             config: Digest::ZERO,
         })
     }
 
-    fn record(&self, record: Record) -> Result<(), Error> {
+    fn record(&self, record: &Record) -> Result<(), Error> {
         let _lock = grant::lock(&self.data)?;
         record.store(&self.data)
     }
@@ -235,7 +235,7 @@ impl Plan {
             sleep(POLL).await;
         }
         // Written before the server is asked: a process that is killed here leaves one that can be adopted.
-        self.record(Record {
+        self.record(&Record {
             process: Some(server.identity.clone()),
             port: server.port,
             config,

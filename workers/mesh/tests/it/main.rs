@@ -17,6 +17,7 @@ mod fixture;
 mod lane;
 mod near;
 mod noise;
+mod notice;
 mod outside;
 mod permission;
 mod registry;

@@ -1,0 +1,205 @@
+//! The verbs on sessions: lists, search, costs, exports that verify by themselves.
+
+use serde_json::Value;
+
+use super::{
+    chat::{script, talking},
+    check_failure,
+    place::{LIMIT, Place, code, document, lines},
+};
+
+async fn json(place: &Place, arguments: &[&str]) -> Value {
+    let arguments = [arguments, &["--json"]].concat();
+    let output = place.run(&arguments).await;
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(code(&output), 0, "{arguments:?}: {words}");
+    document(&output)
+}
+
+fn ids(listed: &Value) -> Vec<&str> {
+    let sessions = listed["sessions"].as_array().expect("a list");
+    sessions
+        .iter()
+        .filter_map(|one| one["session"].as_str())
+        .collect()
+}
+
+#[tokio::test]
+async fn what_was_said_is_listed_found_and_added_up() {
+    let place = talking();
+    let mut up = place.up().await;
+    for (session, message) in [
+        ("one", &b"a kiwi\n"[..]),
+        ("two", b"an apple\nand a pear\n"),
+    ] {
+        let output = script(&place, &["--session", session], message).await;
+        assert_eq!(
+            code(&output),
+            0,
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    lists_and_pages(&place).await;
+    search_and_cost(&place).await;
+    show_events(&place).await;
+    export_and_verify(&place).await;
+    up.terminate();
+    assert!(up.ended(LIMIT).await.success(), "{}", up.output());
+}
+
+async fn lists_and_pages(place: &Place) {
+    let all = json(place, &["sessions", "ls"]).await;
+    assert_eq!(ids(&all), ["two", "one"], "the last used first");
+    assert_eq!(
+        (&all["sessions"][0]["turns"], &all["next"]),
+        (&2.into(), &Value::Null)
+    );
+    let page = json(place, &["sessions", "ls", "--limit", "1"]).await;
+    assert_eq!(ids(&page), ["two"]);
+    let next = page["next"].as_str().expect("a place").to_owned();
+    let rest = json(place, &["sessions", "ls", "--after", &next]).await;
+    assert_eq!((ids(&rest), &rest["next"]), (vec!["one"], &Value::Null));
+    let running = json(place, &["sessions", "ls", "--status", "running"]).await;
+    assert!(ids(&running).is_empty());
+    let told = place.run(&["sessions", "ls"]).await;
+    let text = String::from_utf8_lossy(&told.stdout).into_owned();
+    assert!(
+        text.lines().count() == 2 && text.starts_with("two  idle"),
+        "{text}"
+    );
+    let wrong = ["sessions", "ls", "--status", "sleepy", "--json"];
+    check_failure(&wrong, &place.run(&wrong).await, (2, "cli.usage"));
+}
+
+async fn search_and_cost(place: &Place) {
+    let found = json(place, &["sessions", "search", "kiwi"]).await;
+    let hits = found["hits"].as_array().expect("a list");
+    assert!(hits.len() >= 2, "the question and the answer: {found}");
+    assert!(hits.iter().all(|hit| hit["session_id"] == "one"), "{found}");
+    let nothing = json(place, &["sessions", "search", "kiwi", "--session", "two"]).await;
+    assert_eq!(nothing["hits"], serde_json::json!([]));
+
+    let cost = json(place, &["cost", "--by", "session,model", "--since", "1h"]).await;
+    let rows = cost["rows"].as_array().expect("a list");
+    assert_eq!(rows.len(), 2, "{cost}");
+    let of = |session: &str| {
+        rows.iter()
+            .find(|row| row["session"] == session)
+            .expect("a row")
+    };
+    assert_eq!(
+        (&of("one")["generations"], &of("two")["generations"]),
+        (&1.into(), &2.into())
+    );
+    assert_eq!(of("one")["model"], "scripted/talk");
+    assert_eq!(
+        (
+            &cost["total"]["generations"],
+            &cost["total"]["cost_nano_usd"]
+        ),
+        (&3.into(), &0.into())
+    );
+    let before = json(
+        place,
+        &["cost", "--until", "2020-01-01", "--utc-offset", "-05:00"],
+    )
+    .await;
+    assert_eq!(
+        (&before["rows"], &before["total"]["generations"]),
+        (&serde_json::json!([]), &0.into())
+    );
+    let told = place.run(&["cost", "--by", "day"]).await;
+    let text = String::from_utf8_lossy(&told.stdout).into_owned();
+    assert!(
+        text.starts_with("day")
+            && text
+                .lines()
+                .last()
+                .is_some_and(|last| last.starts_with("total")),
+        "{text}"
+    );
+    for wrong in [
+        ["cost", "--since", "yesterday", "--json"],
+        ["cost", "--by", "mood", "--json"],
+        ["cost", "--utc-offset", "2", "--json"],
+    ] {
+        check_failure(&wrong, &place.run(&wrong).await, (2, "cli.usage"));
+    }
+}
+
+async fn show_events(place: &Place) {
+    let shown = json(
+        place,
+        &["sessions", "show", "one", "--events", "--last", "2"],
+    )
+    .await;
+    let events = shown["events"].as_array().expect("a list");
+    assert_eq!(
+        (events.len(), &events[1]["type"]),
+        (2, &"turn_ended".into()),
+        "{shown}"
+    );
+    let shown = json(place, &["sessions", "show", "two", "--last", "2"]).await;
+    assert_eq!(
+        shown["transcript"].as_array().map(Vec::len),
+        Some(2),
+        "{shown}"
+    );
+}
+
+async fn export_and_verify(place: &Place) {
+    let path = place.file("one.jsonl");
+    let file = path.to_str().expect("text");
+    let exported = json(place, &["sessions", "export", "one", "-o", file]).await;
+    let again = ["sessions", "export", "one", "-o", file, "--json"];
+    check_failure(&again, &place.run(&again).await, (2, "cli.exists"));
+    let verified = json(place, &["sessions", "verify", file]).await;
+    for field in ["session", "commits", "last_sha256"] {
+        assert_eq!(exported[field], verified[field], "{field}");
+    }
+    assert_eq!(
+        (&verified["ok"], &verified["first"]),
+        (&true.into(), &1.into())
+    );
+
+    let piped = place.run(&["sessions", "export", "one"]).await;
+    let whole = std::fs::read_to_string(&path).expect("text");
+    let (mine, its): (Vec<Value>, Vec<Value>) = (
+        lines(&piped),
+        whole
+            .lines()
+            .map(|line| serde_json::from_str(line).expect("JSON"))
+            .collect(),
+    );
+    assert_eq!(
+        mine[1..],
+        its[1..],
+        "the same but for the time in the first line"
+    );
+
+    let cut = place.file("cut.jsonl");
+    let cut = cut.to_str().expect("text");
+    let shorter = whole.lines().take(2).collect::<Vec<_>>().join("\n");
+    for (text, part) in [
+        (whole.replacen("a kiwi", "a pear", 1), "line 2"),
+        (shorter, "of"),
+        (String::new(), "empty"),
+    ] {
+        std::fs::write(cut, text).expect("written");
+        let arguments = ["sessions", "verify", cut, "--json"];
+        let output = place.run(&arguments).await;
+        check_failure(&arguments, &output, (6, "export.not_verified"));
+        assert_eq!(document(&output)["ok"], false);
+        let message = document(&output)["error"]["message"].to_string();
+        assert!(message.contains(part), "{message}");
+    }
+    let one_document = ["sessions", "export", "one", "--json"];
+    check_failure(
+        &one_document,
+        &place.run(&one_document).await,
+        (2, "cli.usage"),
+    );
+    let unsure = ["sessions", "rm", "one", "--json"];
+    check_failure(&unsure, &place.run(&unsure).await, (2, "cli.unconfirmed"));
+}

@@ -1,0 +1,235 @@
+//! Notices of what happened in sessions, by their sequence in EVENTS: for consumers that were away.
+//!
+//! At least once: the same notice may stand there twice, and is recognised by its id.
+
+use serde::Deserialize;
+use teamster_protocol::{
+    SessionId,
+    notice::{Notice, NoticeKind},
+    subject,
+};
+
+use crate::{
+    Error,
+    connection::Mesh,
+    reader::{Read, Reader, Reads, Spec, Start, channel},
+    topology::EVENTS,
+    wire::StoredMessage,
+};
+
+/// The stream EVENTS, through one worker's connection.
+#[derive(Clone)]
+pub struct Notices {
+    mesh: Mesh,
+}
+
+/// Which notices are wanted. Empty means all.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Only this session's.
+    pub session: Option<SessionId>,
+    /// Only of these kinds.
+    pub kinds: Vec<NoticeKind>,
+}
+
+/// The sequences that EVENTS holds now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    /// The oldest that is kept; one above `last` if none is.
+    pub first: u64,
+    /// The newest there ever was; 0 before the first.
+    pub last: u64,
+}
+
+impl Window {
+    /// Whether a reader that has seen everything up to `after` has missed something that is not kept any more, or was ahead of
+    /// a stream that began anew.
+    pub fn has_missed(self, after: u64) -> bool {
+        after > self.last || after.saturating_add(1) < self.first
+    }
+}
+
+/// What a reader of notices tells.
+#[derive(Debug)]
+pub enum Told {
+    /// A notice.
+    Notice {
+        /// Its sequence in EVENTS.
+        seq: u64,
+        /// Its kind.
+        kind: NoticeKind,
+        /// The notice.
+        notice: Box<Notice>,
+    },
+    /// One that this build cannot read; `seq` is where it stands.
+    Unreadable {
+        /// Its sequence in EVENTS.
+        seq: u64,
+        /// Why.
+        message: String,
+    },
+    /// What stood at the wanted sequence is not kept any more, or the stream began anew: the reader begins elsewhere.
+    Jumped {
+        /// The sequence that was wanted.
+        wanted: u64,
+        /// The sequence at which it begins instead.
+        begun: u64,
+    },
+    /// Everything that was there when the reader began is read.
+    CaughtUp,
+    /// Nothing can be read at the moment; the reader keeps trying.
+    Interrupted(Error),
+}
+
+/// A reader of notices.
+pub struct Reading {
+    reads: Reads<()>,
+    _reader: Reader,
+    _mesh: Mesh,
+}
+
+impl Notices {
+    pub(crate) fn new(mesh: Mesh) -> Self {
+        Self { mesh }
+    }
+
+    /// The sequences that are kept now.
+    pub async fn window(&self) -> Result<Window, Error> {
+        #[derive(Deserialize)]
+        struct Info {
+            state: State,
+        }
+        #[derive(Deserialize)]
+        struct State {
+            first_seq: u64,
+            last_seq: u64,
+        }
+        let asked = self
+            .mesh
+            .wire()
+            .api::<Info>(&format!("STREAM.INFO.{EVENTS}"), &serde_json::Value::Null)
+            .await;
+        let state = asked
+            .map_err(|failure| failure.during("asking for the notices"))?
+            .state;
+        Ok(Window {
+            first: state.first_seq.max(1),
+            last: state.last_seq,
+        })
+    }
+
+    /// Reads notices behind sequence `after`, oldest first, and goes on with new ones.
+    pub async fn follow(&self, wanted: &Wanted, after: u64) -> Result<Reading, Error> {
+        let (sink, reads) = channel();
+        let spec = Spec {
+            stream: EVENTS.to_owned(),
+            filters: filters(wanted),
+            start: Start::At(after.saturating_add(1)),
+            is_restarting: false,
+        };
+        let mut reader = Reader::spawn(self.mesh.wire(), spec, (), sink);
+        reader
+            .opened()
+            .await
+            .map_err(|failure| failure.during("reading notices"))?;
+        Ok(Reading {
+            reads,
+            _reader: reader,
+            _mesh: self.mesh.clone(),
+        })
+    }
+}
+
+/// The subjects of what is wanted.
+fn filters(wanted: &Wanted) -> Vec<String> {
+    let session = wanted
+        .session
+        .as_ref()
+        .map_or_else(|| "*".to_owned(), SessionId::token);
+    if wanted.kinds.is_empty() {
+        return vec![format!("evt.*.{session}")];
+    }
+    let mut kinds = wanted.kinds.clone();
+    kinds.sort_unstable();
+    kinds.dedup();
+    kinds
+        .iter()
+        .map(|kind| format!("evt.{}.{session}", kind.as_str()))
+        .collect()
+}
+
+impl Reading {
+    /// What comes next; `None` once the connection is closed for good. Cancel-safe.
+    pub async fn next(&mut self) -> Option<Told> {
+        loop {
+            return Some(match self.reads.recv().await?.1 {
+                Read::Message(message) => read(&message),
+                Read::CaughtUp => Told::CaughtUp,
+                Read::Failed(failure) => Told::Interrupted(failure.during("reading notices")),
+                Read::Began { wanted, begun } if wanted.max(1) != begun => {
+                    Told::Jumped { wanted, begun }
+                }
+                Read::Began { .. } | Read::Restarted => continue,
+            });
+        }
+    }
+}
+
+fn read(message: &StoredMessage) -> Told {
+    let seq = message.seq;
+    let unreadable = |message: String| Told::Unreadable { seq, message };
+    let Some((kind, _)) = subject::parse_notice(&message.subject) else {
+        return unreadable(format!("{} is no subject of a notice", message.subject));
+    };
+    match serde_json::from_slice(&message.body) {
+        Ok(notice) => Told::Notice {
+            seq,
+            kind,
+            notice: Box::new(notice),
+        },
+        Err(error) => unreadable(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wanted_is_a_subject_each() {
+        let session = Some(SessionId::parse("a b").expect("valid"));
+        let kinds = vec![
+            NoticeKind::TurnStarted,
+            NoticeKind::MetaChanged,
+            NoticeKind::TurnStarted,
+        ];
+        for (session, kinds, want) in [
+            (None, Vec::new(), vec!["evt.*.*"]),
+            (session.clone(), Vec::new(), vec!["evt.*.a=20b"]),
+            (
+                None,
+                kinds.clone(),
+                vec!["evt.meta-changed.*", "evt.turn-started.*"],
+            ),
+            (
+                session,
+                kinds,
+                vec!["evt.meta-changed.a=20b", "evt.turn-started.a=20b"],
+            ),
+        ] {
+            assert_eq!(filters(&Wanted { session, kinds }), want);
+        }
+    }
+
+    #[test]
+    fn a_reader_that_was_away_too_long_knows_it() {
+        let window = Window { first: 5, last: 9 };
+        for (after, want) in [(0, true), (3, true), (4, false), (9, false), (10, true)] {
+            assert_eq!(window.has_missed(after), want, "{after}");
+        }
+        let never = Window { first: 1, last: 0 };
+        assert!(!never.has_missed(0));
+        let emptied = Window { first: 10, last: 9 };
+        assert!(!emptied.has_missed(9) && emptied.has_missed(0));
+    }
+}

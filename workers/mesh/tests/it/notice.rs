@@ -1,0 +1,113 @@
+//! Notices by sequence, for a reader that was away, and for one that stays while the server is killed.
+
+use teamster_mesh::{
+    Mesh,
+    notice::{Reading, Told, Wanted},
+};
+use teamster_protocol::{
+    Event, Principal,
+    notice::{Notice, NoticeKind},
+    subject,
+};
+use teamster_testkit::wait;
+
+use crate::fixture::{LIMIT, mesh, session};
+
+async fn publish(mesh: &Mesh, name: &str, n: u64) {
+    let notice = Notice {
+        session: session(name),
+        n,
+        i: 0,
+        at_ms: n,
+        event: Event::SessionDeleted {
+            by: Principal::parse("owner").expect("valid"),
+        },
+    };
+    let subject = subject::notice(NoticeKind::SessionDeleted, &session(name));
+    let body = serde_json::to_vec(&notice).expect("encodes");
+    wait::until(LIMIT, "the notice is stored", || async {
+        mesh.request(subject.clone(), body.clone().into(), LIMIT)
+            .await
+            .is_ok()
+    })
+    .await;
+}
+
+/// The sequences that come until everything is read.
+async fn kept(reading: &mut Reading) -> Vec<u64> {
+    let mut seqs = Vec::new();
+    loop {
+        match wait::within(LIMIT, "a notice", reading.next())
+            .await
+            .expect("open")
+        {
+            Told::Notice { seq, notice, .. } => {
+                assert_eq!(notice.i, 0);
+                seqs.push(seq);
+            }
+            Told::CaughtUp => return seqs,
+            Told::Jumped { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// WEB-1: whoever was away reads exactly what stands behind the place they know.
+#[tokio::test(flavor = "multi_thread")]
+async fn web_1_notices_are_read_behind_a_sequence() {
+    let (_nats, mesh) = mesh().await;
+    let notices = mesh.notices();
+    let window = notices.window().await.expect("a window");
+    assert_eq!((window.last, window.has_missed(0)), (0, false));
+    for (name, n) in [("a", 1), ("b", 1), ("a", 2), ("a", 3)] {
+        publish(&mesh, name, n).await;
+    }
+    let window = notices.window().await.expect("a window");
+    assert_eq!((window.first, window.last), (1, 4));
+    let only = |name: &str| Wanted {
+        session: Some(session(name)),
+        kinds: Vec::new(),
+    };
+    let kinds = |kind| Wanted {
+        session: None,
+        kinds: vec![kind],
+    };
+    for (wanted, after, want) in [
+        (Wanted::default(), 0, vec![1, 2, 3, 4]),
+        (Wanted::default(), 2, vec![3, 4]),
+        (only("a"), 1, vec![3, 4]),
+        (only("b"), 0, vec![2]),
+        (kinds(NoticeKind::TurnStarted), 0, vec![]),
+        (kinds(NoticeKind::SessionDeleted), 3, vec![4]),
+    ] {
+        let mut reading = notices.follow(&wanted, after).await.expect("follows");
+        assert_eq!(kept(&mut reading).await, want, "{wanted:?} behind {after}");
+    }
+}
+
+/// BUS-2: a reader that stays sees each notice once, in order, also across a kill of the server.
+#[tokio::test(flavor = "multi_thread")]
+async fn bus_2_a_reader_of_notices_goes_on_after_a_restart() {
+    let (mut nats, mesh) = mesh().await;
+    publish(&mesh, "a", 1).await;
+    let mut reading = mesh
+        .notices()
+        .follow(&Wanted::default(), 0)
+        .await
+        .expect("follows");
+    assert_eq!(kept(&mut reading).await, [1]);
+    publish(&mesh, "a", 2).await;
+    nats.kill().await;
+    nats.restart().await;
+    publish(&mesh, "a", 3).await;
+    let mut seen = Vec::new();
+    while seen.len() < 2 {
+        let told = wait::within(LIMIT, "a notice", reading.next())
+            .await
+            .expect("open");
+        if let Told::Notice { notice, .. } = told {
+            seen.push(notice.n);
+        }
+    }
+    assert_eq!(seen, [2, 3]);
+}
