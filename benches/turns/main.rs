@@ -16,6 +16,7 @@
 mod census;
 mod crash;
 mod floor;
+mod masking;
 mod model;
 mod report;
 mod rig;
@@ -101,6 +102,9 @@ fn main() {
 }
 
 async fn run(plan: Plan) {
+    if plan.only.as_deref() == Some("masking") {
+        return masking::print();
+    }
     let load = report::load();
     let mut classes = Vec::new();
     for is_always in [true, false] {
