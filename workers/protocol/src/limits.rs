@@ -204,6 +204,57 @@ pub const FS_SEARCH_MAX: Duration = Duration::from_secs(10);
 /// How long one file function may take.
 pub const FS_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Commands that one process runs at the same time; further ones wait for their turn.
+pub const EXEC_AT_ONCE_MAX: usize = 4;
+/// How long a command may run when nothing else is asked for.
+pub const EXEC_WALL: Duration = Duration::from_mins(1);
+/// The longest that a command may be given.
+pub const EXEC_WALL_MAX: Duration = Duration::from_mins(10);
+/// How long the processes of a command have between the request to end and their end.
+pub const EXEC_TERM_GRACE: Duration = Duration::from_millis(500);
+/// How much later than its own end a command's answer is there: reading what is left, and taking everything down.
+pub const EXEC_ANSWER_GRACE: Duration = Duration::from_secs(2);
+/// Processor time of each process of a command when nothing else is asked for.
+pub const EXEC_CPU: Duration = Duration::from_mins(1);
+/// Memory of a command when nothing else is asked for, in bytes.
+pub const EXEC_MEMORY_BYTES: u64 = 1024 * 1024 * 1024;
+/// The least and the most memory that a command may be given, in bytes.
+pub const EXEC_MEMORY_RANGE: (u64, u64) = (32 * 1024 * 1024, 16 * 1024 * 1024 * 1024);
+/// Processes and threads of a command when nothing else is asked for.
+pub const EXEC_PROCESSES: u64 = 128;
+/// The most processes and threads that a command may be given.
+pub const EXEC_PROCESSES_MAX: u64 = 1024;
+/// Bytes of one file that a command writes when nothing else is asked for.
+pub const EXEC_FILE_BYTES: u64 = 256 * 1024 * 1024;
+/// The most bytes of one file that a command may be given.
+pub const EXEC_FILE_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
+/// Bytes of output that the answer to a command keeps, of both streams together; at most that may be asked for.
+pub const EXEC_OUTPUT_BYTES_MAX: usize = 24 * 1024;
+/// Bytes of each of a command's file systems in memory (`/tmp`, its home, `/dev/shm`).
+pub const EXEC_SCRATCH_BYTES: u64 = 256 * 1024 * 1024;
+/// Files that such a file system holds.
+pub const EXEC_SCRATCH_FILES: u64 = 65_536;
+/// Open files of one process of a command.
+pub const EXEC_OPEN_FILES: u64 = 1024;
+/// Arguments of a command, its name included.
+pub const EXEC_ARGS_MAX: usize = 1024;
+/// Bytes of a command's arguments together.
+pub const EXEC_ARGS_BYTES_MAX: usize = 96 * 1024;
+/// Environment variables that a command is given.
+pub const EXEC_ENV_MAX: usize = 64;
+/// Bytes of a command's environment together.
+pub const EXEC_ENV_BYTES_MAX: usize = 32 * 1024;
+/// Bytes of a command's standard input.
+pub const EXEC_STDIN_BYTES_MAX: usize = 1024 * 1024;
+/// Files that are laid into `/tmp` for one command.
+pub const EXEC_FILES_MAX: usize = 64;
+/// Bytes of those files together.
+pub const EXEC_FILES_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Entries of a workspace that are looked at for files to protect; in a larger one no command runs.
+pub const EXEC_WALK_ENTRIES_MAX: usize = 1_000_000;
+/// Files and directories of a workspace that are hidden or made read-only for one command.
+pub const EXEC_MASKS_MAX: usize = 2048;
+
 /// Rules of one policy file.
 pub const POLICY_RULES_MAX: usize = 1024;
 /// Words, globs or labels in one list of a policy rule.

@@ -1,6 +1,7 @@
 //! The functions that the worker serves, and what they have in common.
 
 mod edit;
+mod exec;
 mod find;
 mod grep;
 mod list;
@@ -20,21 +21,23 @@ use teamster_protocol::{
 use crate::{
     config::Config,
     error::Error,
+    exec::Executor,
     path::RelPath,
     pool::{Job, Pool},
 };
 
-/// The worker `sandbox` with its file functions.
+/// The worker `sandbox` with its functions.
 ///
 /// # Panics
 ///
 /// Never: the names and ids are constants, which a test parses.
 #[expect(clippy::expect_used, reason = "see Panics")]
 pub fn worker(config: Config) -> Worker {
+    let executor = Executor::new(config.clone());
     let pool = Pool::new(config);
     Worker::new(
         WorkerName::parse("sandbox").expect("a valid name"),
-        "Reads, searches, writes and edits files inside the session's workspace.",
+        "Reads, searches, writes and edits files inside the session's workspace, and runs commands in it, isolated.",
     )
     .function(function(&pool, read::contract(), read::read))
     .function(function(&pool, list::contract(), list::list))
@@ -42,6 +45,7 @@ pub fn worker(config: Config) -> Worker {
     .function(function(&pool, grep::contract(), grep::grep))
     .function(function(&pool, write::contract(), write::write))
     .function(function(&pool, edit::contract(), edit::edit))
+    .function(exec::function(executor))
 }
 
 /// A function whose work blocks.
@@ -61,7 +65,7 @@ where
     })
 }
 
-/// What the contracts of all file functions share.
+/// What the contracts of all functions share.
 ///
 /// Labels: nobody has said what lies in a workspace, so its data counts as personal, and what comes back as untrusted (a
 /// cloned repository or a saved mail is written by others). A manifest for a known workspace may loosen that later.

@@ -37,7 +37,8 @@ impl Protected {
         self.matches(path.as_str())
     }
 
-    fn matches(&self, path: &str) -> bool {
+    /// Whether this path itself matches, whatever lies above it.
+    pub(crate) fn matches(&self, path: &str) -> bool {
         self.set.as_ref().is_none_or(|set| set.is_match(path))
     }
 }

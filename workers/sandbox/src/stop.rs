@@ -27,6 +27,14 @@ impl Stop {
         }
     }
 
+    /// The same, but no later than `until`.
+    pub(crate) fn until(&self, until: Instant) -> Self {
+        Self {
+            cancel: self.cancel.clone(),
+            until: self.until.min(until),
+        }
+    }
+
     /// An error once the work must end.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if self.cancel.is_cancelled() {

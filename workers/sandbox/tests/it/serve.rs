@@ -1,66 +1,13 @@
 //! Calls from one connection to the worker on another.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use serde_json::{Value, json};
-use teamster_mesh::{
-    Connect, Mesh,
-    connection::Call,
-    serve::{Serving, serve},
-    topology::{Topology, ensure},
-};
-use teamster_protocol::{Fault, FaultClass, FunctionId, SessionId, id::WorkerName, limits};
-use teamster_sandbox::{Config, Protected, worker};
-use teamster_testkit::Nats;
+use serde_json::json;
+use teamster_protocol::FaultClass;
+use teamster_sandbox::{Config, Protected};
 use tokio::task::JoinSet;
 
-/// How long anything may take on a busy machine.
-const LIMIT: Duration = Duration::from_secs(30);
-
-/// A server, a caller, and the worker.
-struct House {
-    caller: Mesh,
-    serving: Serving,
-    _nats: Nats,
-}
-
-impl House {
-    async fn new(config: Config) -> Self {
-        let nats = Nats::start().await;
-        let caller = join(&nats, "harness").await;
-        ensure(&caller, &Topology { replicas: 1 })
-            .await
-            .expect("the streams");
-        let serving = serve(join(&nats, "sandbox").await, worker(config))
-            .await
-            .expect("served");
-        Self {
-            caller,
-            serving,
-            _nats: nats,
-        }
-    }
-
-    /// Calls a function in a workspace, as the harness does.
-    async fn call(&self, id: &str, workspace: Option<&Path>, body: Value) -> Result<Value, Fault> {
-        let mut call = Call::new(FunctionId::parse(id).expect("an id"), body.to_string());
-        call.session = Some(SessionId::parse("ses_1").expect("an id"));
-        call.workspace = workspace.map(|path| path.to_str().expect("a text path").to_owned());
-        call.timeout = LIMIT;
-        let reply = self.caller.call(call).await?;
-        assert!(reply.len() <= limits::RESULT_BYTES_MAX);
-        Ok(serde_json::from_slice(&reply).expect("JSON"))
-    }
-}
-
-async fn join(nats: &Nats, worker: &str) -> Mesh {
-    let options = Connect {
-        url: nats.url(),
-        credentials: None,
-    };
-    let name = WorkerName::parse(worker).expect("a name");
-    Mesh::connect(&options, name).await.expect("connected")
-}
+use crate::house::House;
 
 fn space() -> tempfile::TempDir {
     tempfile::tempdir().expect("a workspace")
@@ -153,7 +100,11 @@ async fn sec_12_the_workspace_comes_from_the_session_alone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn sec_60_configured_globs_close_files_to_callers() {
     let protected = Protected::new(vec!["private/**".to_owned()]).expect("valid");
-    let house = House::new(Config { protected }).await;
+    let house = House::new(Config {
+        protected,
+        ..Config::default()
+    })
+    .await;
     let work = space();
     std::fs::create_dir(work.path().join("private")).expect("a directory");
     std::fs::write(work.path().join("private/a.txt"), "hidden").expect("a file");
