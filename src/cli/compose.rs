@@ -19,8 +19,9 @@ use teamster_protocol::{
 use super::{failure::Failure, place};
 use crate::client::{Client, Error, session::Session};
 
-/// What the model of a new session may call: files, and its own earlier results.
-const DEFAULT_ALLOW: [&str; 2] = ["fs::*", "context::read"];
+/// What the model of a new session may call: files, its own earlier results, and commands, about which policy asks a person
+/// each time.
+const DEFAULT_ALLOW: [&str; 3] = ["fs::*", "context::read", "sandbox::exec"];
 
 /// What a turn runs with.
 #[derive(Debug, Clone, Default, Args)]
@@ -28,7 +29,7 @@ pub(super) struct Turn {
     /// Model, as provider/name. Default: the session's, else the configured one, else the labelled script
     #[arg(long, value_name = "PROVIDER/NAME", value_parser = model)]
     pub model: Option<String>,
-    /// Functions that the model may call, as globs; repeat for more. Default for a new session: `fs::*` and `context::read`
+    /// Functions that the model may call, as globs; repeat for more. Default for a new session: `fs::*`, `context::read` and `sandbox::exec`
     #[arg(long, value_name = "GLOB", value_parser = glob)]
     pub allow: Vec<String>,
     /// Functions that it may not call although --allow names them

@@ -41,6 +41,9 @@ pub(super) async fn all(global: &Global, data: &Path) -> Vec<Finding> {
         findings.extend(policy_file(config));
     }
     findings.push(open_beneath());
+    if let Ok(config) = &config {
+        findings.push(isolation(&config.sandbox));
+    }
     if global.nats.is_none() {
         findings.push(data_directory(data));
         findings.push(disk::room(data));
@@ -195,6 +198,38 @@ fn open_beneath() -> Finding {
             format_args!("openat2 does not work: {error}"),
         )
         .hint("file functions need Linux 5.6 or newer, and a container that lets openat2 through"),
+    }
+}
+
+/// Which layers commands would run behind here, tried in a process of its own.
+fn isolation(config: &teamster_sandbox::Config) -> Finding {
+    let levels = teamster_sandbox::probe(config);
+    let words: Vec<String> = levels
+        .iter()
+        .map(|level| {
+            let mark = if level.holds { "" } else { "MISSING: " };
+            format!("{} ({mark}{})", level.name.name(), level.level)
+        })
+        .collect();
+    let detail = words.join(", ");
+    let missing = levels.iter().find(|level| !level.holds);
+    let needed = levels
+        .iter()
+        .find(|level| !level.holds && config.minimum.layers().contains(&level.name));
+    match (needed, missing) {
+        (Some(level), _) => Finding::new(
+            "sandbox",
+            State::Failed,
+            format_args!(
+                "commands are refused: {} is missing; {detail}",
+                level.name.name()
+            ),
+        )
+        .hint(level.name.remedy()),
+        (None, Some(level)) => {
+            Finding::new("sandbox", State::Warning, detail).hint(level.name.remedy())
+        }
+        (None, None) => Finding::new("sandbox", State::Ok, detail),
     }
 }
 

@@ -7,6 +7,9 @@ use super::tree::{assert_none, code, files, is_test, packages, relative, sources
 /// Lines of a file. Past 500 it should be split by noun; here it must be.
 const LINES_MAX: usize = 700;
 
+/// The only file of the sandbox that makes a process.
+const SPAWN: &str = "workers/sandbox/src/stage.rs";
+
 /// The only file with a `sleep` that tests may use, inside of a bounded wait.
 const WAIT: &str = "workers/testkit/src/wait.rs";
 
@@ -92,11 +95,16 @@ fn no_test_sleeps() {
     assert_none("wait for a state, bounded (testkit)", &places);
 }
 
-/// SEC-52: there is no second way to run something. Whoever starts a process has one of these rooms, and no worker that a
-/// model's call reaches is among them.
+/// SEC-52: there is no second way to run something. Whoever starts a process has one of these rooms; of the workers that a
+/// model's call reaches only the sandbox does, and there it is one function in one file.
 #[test]
 fn sec_52_processes_are_started_in_known_rooms_only() {
-    let rooms = ["src/cli/", "workers/mesh/src/broker/", "workers/testkit/"];
+    let rooms = [
+        "src/cli/",
+        "workers/mesh/src/broker/",
+        "workers/testkit/",
+        SPAWN,
+    ];
     let ways = [
         concat!("Command", "::new("),
         concat!("Command", "::from("),
@@ -116,6 +124,9 @@ fn sec_52_processes_are_started_in_known_rooms_only() {
         }
     }
     assert_none("a process is started by the room that owns it", &places);
+    let ours = files().get(SPAWN).expect("the stages");
+    let starts = code(ours).filter(|(_, line)| ways.iter().any(|way| line.contains(way)));
+    assert_eq!(starts.count(), 1, "{SPAWN} has one way to start a process");
 }
 
 #[test]

@@ -131,7 +131,9 @@ mod tests {
     fn a_configuration_that_would_weaken_what_everything_rests_on_is_refused() {
         let parse = serde_json::from_str::<Config>;
         assert_eq!(parse("{}").expect("valid"), Config::default());
-        let config = parse(r#"{"minimum": ["user_ns", "pid_ns", "mount_ns", "cgroup"], "shown": ["/opt/tools"]}"#);
+        let config = parse(
+            r#"{"minimum": ["user_ns", "pid_ns", "mount_ns", "cgroup"], "shown": ["/opt/tools"]}"#,
+        );
         let config = config.expect("valid");
         assert!(config.minimum.layers().contains(&Layer::Cgroup));
         assert_eq!(config.shown.paths(), ["/opt/tools"]);

@@ -147,7 +147,9 @@ impl Shared {
         }
         let host = std::fs::canonicalize(workspace).map_err(crate::Error::Workspace)?;
         let host = host.to_str().filter(|host| *host != "/").ok_or_else(|| {
-            Error::Request("commands cannot run in this workspace: its path is / or not UTF-8".to_owned())
+            Error::Request(
+                "commands cannot run in this workspace: its path is / or not UTF-8".to_owned(),
+            )
         })?;
         let _git = self.placeholders.hold(host)?;
         let masks = mask::find(&root, &self.config.protected, stop)?;
@@ -200,19 +202,19 @@ impl Shared {
                 stdout,
                 stderr,
             } => Ok(Reply {
-                status: request::status(end, &hit),
+                status: request::status(end, hit),
                 duration_ms,
                 limits_hit: hit.names(),
-                layers: levels,
+                layers: levels.into_iter().map(Into::into).collect(),
                 ..output::reply(&bytes, stdout, stderr, bounds.output_bytes)
             }),
-            Report::Failed(failure) => Err(self.failed(failure)),
+            Report::Failed(failure) => Err(self.failed(&failure)),
             Report::Probed(_) => Err(Error::Stage("a probe was answered".to_owned())),
         }
     }
 
     /// What a failed stage means. A layer that a probe found and that is missing now makes the probe void.
-    fn failed(&self, failure: crate::stage::Failure) -> Error {
+    fn failed(&self, failure: &crate::stage::Failure) -> Error {
         *self.lock() = None;
         match failure.layer {
             Some(layer) => Error::LayerMissing {
@@ -236,7 +238,10 @@ impl Shared {
         }
         let levels = probe::levels(&self.config);
         probe::require(self.config.minimum.layers(), &levels)?;
-        tracing::info!(layers = probe::summary(&levels), "commands run behind these layers");
+        tracing::info!(
+            layers = probe::summary(&levels),
+            "commands run behind these layers"
+        );
         *known = Some(levels.clone());
         Ok(levels)
     }

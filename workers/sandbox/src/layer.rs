@@ -5,17 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// One layer of isolation.
 #[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    JsonSchema,
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Layer {
@@ -105,11 +95,15 @@ impl Layer {
                 "permit mounts inside user namespaces; in a container, run it with an unmasked /proc \
                  (systempaths=unconfined) or run the sandbox worker on the host"
             }
-            Self::NetNs => "use a kernel with network namespaces (sysctl user.max_net_namespaces above 0)",
+            Self::NetNs => {
+                "use a kernel with network namespaces (sysctl user.max_net_namespaces above 0)"
+            }
             Self::Landlock => {
                 "use Linux 6.2 or newer with Landlock switched on (lsm=landlock,... on the kernel's command line)"
             }
-            Self::Seccomp => "use a kernel with seccomp filters (CONFIG_SECCOMP_FILTER) on x86-64 or aarch64",
+            Self::Seccomp => {
+                "use a kernel with seccomp filters (CONFIG_SECCOMP_FILTER) on x86-64 or aarch64"
+            }
             Self::Cgroup => {
                 "let the worker make control groups below its own: run it in a systemd unit with Delegate=yes, or as root"
             }

@@ -49,7 +49,11 @@ impl Groups {
                 memory_bytes: 64 * 1024 * 1024,
                 processes: 8,
             };
-            let name = format!("{PREFIX}{}-probe-{:?}", std::process::id(), std::thread::current().id());
+            let name = format!(
+                "{PREFIX}{}-probe-{:?}",
+                std::process::id(),
+                std::thread::current().id()
+            );
             let name: String = name.chars().filter(|c| !"()".contains(*c)).collect();
             groups.make(&name, &bounds).is_ok()
         })
@@ -171,7 +175,9 @@ impl Group {
         };
         let count = |dir: Option<&PathBuf>, file: &str, key: &str| {
             let text = fs::read_to_string(dir?.join(file)).ok()?;
-            let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))?;
+            let line = text
+                .lines()
+                .find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))?;
             line.trim().parse::<u64>().ok()
         };
         Hit {
@@ -213,10 +219,18 @@ impl Drop for Group {
                 return;
             }
             self.kill();
-            std::thread::sleep(pause);
+            rest(pause);
             pause = (pause * 2).min(Duration::from_millis(50));
         }
     }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a command has a thread of its own, and the kernel tells nobody when a group is empty"
+)]
+fn rest(pause: Duration) {
+    std::thread::sleep(pause);
 }
 
 /// Where groups may be made, by the kernel's lists of this process's groups and of mounts. A group that holds processes

@@ -94,7 +94,9 @@ impl Walk<'_> {
             }
         }
         // Some file systems do not say what an entry is.
-        untyped.retain(|name| stat_entry(&dir, name).is_ok_and(|stat| Kind::of(&stat) == Kind::Directory));
+        untyped.retain(|name| {
+            stat_entry(&dir, name).is_ok_and(|stat| Kind::of(&stat) == Kind::Directory)
+        });
         directories.append(&mut untyped);
         Ok((dir, directories))
     }

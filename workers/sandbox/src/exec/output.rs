@@ -58,11 +58,17 @@ impl Text {
         let kept = head.len() + tail.len();
         let is_whole = usize::try_from(total).is_ok_and(|total| total <= kept);
         let (head, tail) = if is_whole {
-            (String::from_utf8_lossy(&[head, tail].concat()).into_owned(), None)
+            (
+                String::from_utf8_lossy(&[head, tail].concat()).into_owned(),
+                None,
+            )
         } else {
             (lossy(whole_end(head)), Some(lossy(whole_beginning(tail))))
         };
-        let all = || head.chars().chain(tail.iter().flat_map(|tail| tail.chars()));
+        let all = || {
+            head.chars()
+                .chain(tail.iter().flat_map(|tail| tail.chars()))
+        };
         let bad = all().filter(|c| *c == char::REPLACEMENT_CHARACTER).count();
         let is_binary = all().any(|c| c == '\0') || bad * BINARY_SHARE > all().count();
         Self {
@@ -97,7 +103,11 @@ impl Text {
             (self.head.as_str(), tail)
         };
         // What was cut here is no longer counted in the stream's own bytes; the difference is close.
-        let shown = if is_cut { first.len() + last.len() } else { self.kept };
+        let shown = if is_cut {
+            first.len() + last.len()
+        } else {
+            self.kept
+        };
         let left_out = self.total.saturating_sub(shown as u64);
         let mut text = String::with_capacity(first.len() + last.len() + 64);
         text.push_str(first);
@@ -209,7 +219,11 @@ mod tests {
             for at in 0..=bytes.len() {
                 let (head, tail) = bytes.split_at(at);
                 let found = stream(head, tail, bytes.len() as u64, 1000);
-                assert_eq!((found.text.as_str(), found.binary), (text, binary), "{bytes:?}");
+                assert_eq!(
+                    (found.text.as_str(), found.binary),
+                    (text, binary),
+                    "{bytes:?}"
+                );
                 assert_eq!((found.bytes, found.left_out), (bytes.len() as u64, 0));
             }
         }
@@ -222,7 +236,10 @@ mod tests {
         let found = stream(&head[..head.len() - 1], &tail[1..], 1_000_000, 1000);
         assert!(found.text.starts_with("beginning \n… ["), "{}", found.text);
         assert!(found.text.ends_with("left out] …\n end"), "{}", found.text);
-        assert_eq!(found.left_out, 1_000_000 - (head.len() + tail.len() - 2) as u64);
+        assert_eq!(
+            found.left_out,
+            1_000_000 - (head.len() + tail.len() - 2) as u64
+        );
         assert!(!found.binary);
     }
 

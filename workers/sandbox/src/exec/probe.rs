@@ -36,7 +36,11 @@ pub(crate) fn levels(config: &Config) -> Vec<Level> {
     loop {
         match trial(config, &layers) {
             Ok(Report::Probed(levels)) => {
-                found.extend(levels.into_iter().filter(|level| layers.contains(&level.name)));
+                found.extend(
+                    levels
+                        .into_iter()
+                        .filter(|level| layers.contains(&level.name)),
+                );
                 break;
             }
             Ok(Report::Failed(failure)) => {

@@ -101,7 +101,29 @@ pub(crate) struct Reply {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) limits_hit: Vec<String>,
     /// The layers that it ran behind.
-    pub(crate) layers: Vec<Level>,
+    pub(crate) layers: Vec<Behind>,
+}
+
+/// A layer that a command ran behind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub(crate) struct Behind {
+    /// Its name.
+    name: Layer,
+    /// How far it goes, or that it was missing.
+    level: String,
+}
+
+impl From<Level> for Behind {
+    fn from(level: Level) -> Self {
+        Self {
+            name: level.name,
+            level: if level.holds {
+                level.level
+            } else {
+                "missing".to_owned()
+            },
+        }
+    }
 }
 
 /// How a command ended.
@@ -180,7 +202,9 @@ impl Request {
     pub(super) fn check(self) -> Result<Order, Error> {
         let refuse = |text: String| Err(Error::Request(text));
         if self.argv.is_empty() {
-            return refuse("argv is empty: name a program, for example [\"ls\", \"-l\"]".to_owned());
+            return refuse(
+                "argv is empty: name a program, for example [\"ls\", \"-l\"]".to_owned(),
+            );
         }
         let bytes: usize = self.argv.iter().map(String::len).sum();
         if self.argv.len() > limits::EXEC_ARGS_MAX || bytes > limits::EXEC_ARGS_BYTES_MAX {
@@ -190,7 +214,11 @@ impl Request {
                 limits::EXEC_ARGS_BYTES_MAX
             ));
         }
-        let env_bytes: usize = self.env.iter().map(|(name, value)| name.len() + value.len()).sum();
+        let env_bytes: usize = self
+            .env
+            .iter()
+            .map(|(name, value)| name.len() + value.len())
+            .sum();
         if self.env.len() > limits::EXEC_ENV_MAX || env_bytes > limits::EXEC_ENV_BYTES_MAX {
             return refuse(format!(
                 "env is too large: at most {} variables of {} bytes together",
@@ -205,13 +233,22 @@ impl Request {
         if let Some(name) = self.env.keys().find(|name| !is_name(name)) {
             return refuse(format!("env: {name:?} is no name of a variable"));
         }
-        let has_nul = self.argv.iter().chain(self.env.values()).any(|text| text.contains('\0'));
+        let has_nul = self
+            .argv
+            .iter()
+            .chain(self.env.values())
+            .any(|text| text.contains('\0'));
         if has_nul {
-            return refuse("argv and env cannot hold a NUL character; `stdin` and `files` can".to_owned());
+            return refuse(
+                "argv and env cannot hold a NUL character; `stdin` and `files` can".to_owned(),
+            );
         }
         let stdin = self.stdin.as_ref().map_or(0, String::len);
         if stdin > limits::EXEC_STDIN_BYTES_MAX {
-            return refuse(format!("stdin has more than {} bytes", limits::EXEC_STDIN_BYTES_MAX));
+            return refuse(format!(
+                "stdin has more than {} bytes",
+                limits::EXEC_STDIN_BYTES_MAX
+            ));
         }
         let file_bytes: usize = self.files.iter().map(|file| file.content.len()).sum();
         if self.files.len() > limits::EXEC_FILES_MAX || file_bytes > limits::EXEC_FILES_BYTES_MAX {
@@ -226,7 +263,10 @@ impl Request {
                 return refuse("files: `.` is no file".to_owned());
             }
         }
-        let cwd = self.cwd.as_deref().map_or(Ok(RelPath::root()), RelPath::parse)?;
+        let cwd = self
+            .cwd
+            .as_deref()
+            .map_or(Ok(RelPath::root()), RelPath::parse)?;
         match self.network {
             // The only choice, and what every command gets.
             Network::None => {}
@@ -332,7 +372,7 @@ impl Order {
 }
 
 /// What an end means, with the bounds that the control group saw.
-pub(super) fn status(end: End, hit: &Hit) -> Status {
+pub(super) fn status(end: End, hit: Hit) -> Status {
     match end {
         End::Exited(code) => Status::Exited { code },
         End::Signaled(9) if hit.memory => Status::Limit {
@@ -344,7 +384,9 @@ pub(super) fn status(end: End, hit: &Hit) -> Status {
                 .map_or_else(|_| "unknown".to_owned(), |signal| signal.to_string()),
         },
         End::CpuLimit => Status::Limit { which: "cpu_ms" },
-        End::FileLimit => Status::Limit { which: "file_bytes" },
+        End::FileLimit => Status::Limit {
+            which: "file_bytes",
+        },
         End::NotStarted(reason) => Status::NotStarted { reason },
         End::TimedOut | End::Cancelled => Status::TimedOut,
     }
@@ -362,20 +404,38 @@ mod tests {
     #[test]
     fn what_cannot_be_meant_is_refused_by_name() {
         for (bad, why) in [
-            (r#"{}"#, "argv"),
+            ("{}", "argv"),
             (r#"{"argv": []}"#, "argv is empty"),
             (r#"{"argv": ["a\u0000b"]}"#, "NUL"),
             (r#"{"argv": ["a"], "cwd": "../x"}"#, ".."),
             (r#"{"argv": ["a"], "cwd": "/etc"}"#, "relative"),
             (r#"{"argv": ["a"], "env": {"A=B": "c"}}"#, "A=B"),
             (r#"{"argv": ["a"], "env": {"": "c"}}"#, "no name"),
-            (r#"{"argv": ["a"], "files": [{"path": "../x", "content": ""}]}"#, ".."),
-            (r#"{"argv": ["a"], "files": [{"path": ".", "content": ""}]}"#, "no file"),
+            (
+                r#"{"argv": ["a"], "files": [{"path": "../x", "content": ""}]}"#,
+                "..",
+            ),
+            (
+                r#"{"argv": ["a"], "files": [{"path": ".", "content": ""}]}"#,
+                "no file",
+            ),
             (r#"{"argv": ["a"], "limits": {"wall_ms": 0}}"#, "wall_ms"),
-            (r#"{"argv": ["a"], "limits": {"wall_ms": 600001}}"#, "wall_ms"),
-            (r#"{"argv": ["a"], "limits": {"memory_bytes": 1}}"#, "memory_bytes"),
-            (r#"{"argv": ["a"], "limits": {"processes": 100000}}"#, "processes"),
-            (r#"{"argv": ["a"], "limits": {"output_bytes": 24577}}"#, "output_bytes"),
+            (
+                r#"{"argv": ["a"], "limits": {"wall_ms": 600001}}"#,
+                "wall_ms",
+            ),
+            (
+                r#"{"argv": ["a"], "limits": {"memory_bytes": 1}}"#,
+                "memory_bytes",
+            ),
+            (
+                r#"{"argv": ["a"], "limits": {"processes": 100000}}"#,
+                "processes",
+            ),
+            (
+                r#"{"argv": ["a"], "limits": {"output_bytes": 24577}}"#,
+                "output_bytes",
+            ),
             (r#"{"argv": ["a"], "limits": {"wall": 1}}"#, "unknown field"),
             (r#"{"argv": ["a"], "network": "host"}"#, "unknown variant"),
             (r#"{"argv": ["a"], "workspace": "/"}"#, "unknown field"),
@@ -391,7 +451,9 @@ mod tests {
         assert_eq!(order.wall, limits::EXEC_WALL);
         assert_eq!(order.limits.processes, limits::EXEC_PROCESSES);
         assert!(order.cwd.is_root());
-        let order = check(r#"{"argv": ["a"], "cwd": "./x//y", "limits": {"cpu_ms": 1001}, "network": "none"}"#);
+        let order = check(
+            r#"{"argv": ["a"], "cwd": "./x//y", "limits": {"cpu_ms": 1001}, "network": "none"}"#,
+        );
         let order = order.expect("valid");
         assert_eq!((order.cwd.as_str(), order.limits.cpu_seconds), ("x/y", 2));
     }
@@ -402,9 +464,17 @@ mod tests {
             memory: true,
             processes: false,
         };
-        assert_eq!(status(End::Signaled(9), &hit), Status::Limit { which: "memory_bytes" });
+        assert_eq!(
+            status(End::Signaled(9), hit),
+            Status::Limit {
+                which: "memory_bytes"
+            }
+        );
         let name = "SIGKILL".to_owned();
-        assert_eq!(status(End::Signaled(9), &Hit::default()), Status::Signaled { signal: 9, name });
-        assert_eq!(status(End::Exited(3), &hit), Status::Exited { code: 3 });
+        assert_eq!(
+            status(End::Signaled(9), Hit::default()),
+            Status::Signaled { signal: 9, name }
+        );
+        assert_eq!(status(End::Exited(3), hit), Status::Exited { code: 3 });
     }
 }

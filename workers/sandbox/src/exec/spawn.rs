@@ -86,9 +86,12 @@ pub(super) fn talk(job: &Job<'_>, stop: &Stop) -> Result<(Report, Vec<u8>), Erro
     match frame::decode(&wire.answer) {
         Ok(Some((report, rest))) => Ok((report, rest.to_vec())),
         Ok(None) if wire.answer.is_empty() => Err(Error::Stage(
-            "the helper ended without a word; does this executable call stage::main first?".to_owned(),
+            "the helper ended without a word; does this executable call stage::main first?"
+                .to_owned(),
         )),
-        _ => Err(Error::Stage("the helper's answer cannot be read".to_owned())),
+        _ => Err(Error::Stage(
+            "the helper's answer cannot be read".to_owned(),
+        )),
     }
 }
 

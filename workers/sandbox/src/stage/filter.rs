@@ -108,6 +108,10 @@ const X32: u32 = 0x4000_0000;
 /// Personalities that change no protection: Linux itself, the question, and without randomised addresses.
 const PERSONALITIES: [u64; 3] = [0, 0xffff_ffff, 0x0004_0000];
 
+/// Requests to a terminal that type into it, reach its screen, or change how it is driven: `TIOCSTI`, `TIOCLINUX`,
+/// `TIOCSETD`.
+const TERMINAL: [u64; 3] = [0x5412, 0x541c, 0x5423];
+
 /// Locks this process and what it becomes in. A call of another architecture ends the process.
 pub(super) fn apply() -> Result<(), Failure> {
     for program in programs()? {
@@ -185,9 +189,9 @@ fn refused() -> Result<Rules, Error> {
         .collect::<Result<_, _>>()?;
     rules.insert(libc::SYS_clone, by_clone);
     // Typing into a terminal as if its user had.
-    let terminal = [libc::TIOCSTI, libc::TIOCLINUX, libc::TIOCSETD]
+    let terminal = TERMINAL
         .into_iter()
-        .map(|request| rule(vec![SeccompCondition::new(1, Len::Dword, Op::Eq, request as u64)?]))
+        .map(|request| rule(vec![SeccompCondition::new(1, Len::Dword, Op::Eq, request)?]))
         .collect::<Result<_, _>>()?;
     rules.insert(libc::SYS_ioctl, terminal);
     let personality = PERSONALITIES

@@ -108,8 +108,20 @@ fn work(entry: &Entry) -> Result<Ended, Failure> {
     let kept = spec.limits.kept_bytes;
     let streams = |child: &mut Child| -> io::Result<[Stream; 2]> {
         Ok([
-            Stream::new(child.stdout.take().map(|out| File::from(OwnedFd::from(out))), kept)?,
-            Stream::new(child.stderr.take().map(|out| File::from(OwnedFd::from(out))), kept)?,
+            Stream::new(
+                child
+                    .stdout
+                    .take()
+                    .map(|out| File::from(OwnedFd::from(out))),
+                kept,
+            )?,
+            Stream::new(
+                child
+                    .stderr
+                    .take()
+                    .map(|out| File::from(OwnedFd::from(out))),
+                kept,
+            )?,
         ])
     };
     let [stdout, stderr] = streams(&mut child).step("read the command")?;

@@ -85,11 +85,7 @@ fn bound(limits: &Limits) -> nix::Result<()> {
             limits.memory_bytes,
             limits.memory_bytes,
         ),
-        (
-            Resource::RLIMIT_FSIZE,
-            limits.file_bytes,
-            limits.file_bytes,
-        ),
+        (Resource::RLIMIT_FSIZE, limits.file_bytes, limits.file_bytes),
         (Resource::RLIMIT_NPROC, limits.processes, limits.processes),
         (
             Resource::RLIMIT_NOFILE,
@@ -170,7 +166,11 @@ mod tests {
         let at = dir.path().to_str().expect("a text path");
         let plain = dir.path().join("plain");
         fs::write(&plain, "x").expect("a file");
-        assert!(find("sh", "relative:/bin").expect("a shell").ends_with("sh"));
+        assert!(
+            find("sh", "relative:/bin")
+                .expect("a shell")
+                .ends_with("sh")
+        );
         assert!(find("/bin/sh", "").is_ok());
         for (name, search, why) in [
             ("no-such-program", "/bin", "is not there"),

@@ -39,10 +39,7 @@ fn holds(layer: Layer, landlock: Option<u8>) -> Result<String, String> {
         Layer::Seccomp => filter(),
         Layer::UtsNs => host_name(),
         // A view of its own begins at its root.
-        Layer::CgroupNs => match text("/proc/self/cgroup")?.lines().all(|line| line.ends_with(":/")) {
-            true => Ok("own".to_owned()),
-            false => Err("control groups of the host are named".to_owned()),
-        },
+        Layer::CgroupNs => groups(),
         Layer::IpcNs => Ok("own".to_owned()),
         Layer::Cgroup => Err("is not looked at from inside".to_owned()),
     }
@@ -147,6 +144,15 @@ fn filter() -> Result<String, String> {
         Err(error) if is(&error, Errno::EPERM) => Ok("filter".to_owned()),
         Err(error) => Err(format!("a socket: {error}")),
         Ok(_) => Err("a socket can be made".to_owned()),
+    }
+}
+
+fn groups() -> Result<String, String> {
+    let own = text("/proc/self/cgroup")?;
+    if own.lines().all(|line| line.ends_with(":/")) {
+        Ok("own".to_owned())
+    } else {
+        Err("control groups of the host are named".to_owned())
     }
 }
 

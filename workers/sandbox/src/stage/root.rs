@@ -12,6 +12,7 @@ use std::{
 
 use nix::{
     mount::{MntFlags, MsFlags, mount, umount2},
+    sys::statvfs::{FsFlags, statvfs},
     unistd::{chdir, pivot_root, sethostname},
 };
 use teamster_protocol::limits;
@@ -99,7 +100,10 @@ impl Layout {
 /// out, the host's root stays.
 pub(super) fn build(spec: &Spec) -> Result<Layout, Failure> {
     if !spec.layers.contains(&Layer::MountNs) {
-        return Ok(Layout::new(spec, spec.workspace.clone().unwrap_or_default()));
+        return Ok(Layout::new(
+            spec,
+            spec.workspace.clone().unwrap_or_default(),
+        ));
     }
     let at = |outcome: io::Result<()>, step: &str| outcome.at(Layer::MountNs, step);
     at(enter(), "begin a root")?;
@@ -248,7 +252,7 @@ fn workspace(spec: &Spec) -> io::Result<()> {
 fn masks(masks: &[Mask]) -> io::Result<()> {
     let hidden = Path::new(HIDDEN);
     let (file, dir) = (hidden.join("file"), hidden.join("dir"));
-    let nobody = || fs::Permissions::from_mode(0);
+    let nobody = || fs::Permissions::from_mode(0o000);
     fs::create_dir(hidden)?;
     fs::create_dir(&dir)?;
     fs::write(&file, "")?;
@@ -268,8 +272,7 @@ fn masks(masks: &[Mask]) -> io::Result<()> {
             (true, false) => bind(&file, &target)?,
             (false, _) => {
                 bind(&target, &target)?;
-                let at = PathBuf::from(target);
-                remount(&at, &[], MsFlags::MS_RDONLY)?;
+                remount(&target, &[], MsFlags::MS_RDONLY)?;
             }
         }
     }
@@ -305,7 +308,9 @@ fn taken_from(point: &Path) -> Option<MsFlags> {
         (Some("dev"), Some(name)) if DEVICES.contains(&name) => {
             Some(MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC)
         }
-        (Some("proc" | "tmp"), _) | (Some("dev"), Some("shm")) | (Some("home"), Some("agent")) => None,
+        (Some("proc" | "tmp"), _) | (Some("dev"), Some("shm")) | (Some("home"), Some("agent")) => {
+            None
+        }
         _ => Some(base | MsFlags::MS_RDONLY),
     }
 }
@@ -340,11 +345,10 @@ fn unescape(word: &[u8]) -> Vec<u8> {
 /// Adds flags to a mount and keeps those that it has, which who has less rights than its owner must.
 fn remount(point: &Path, options: &[String], more: MsFlags) -> io::Result<()> {
     let mut flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | more;
-    let mut now = nix::sys::statvfs::FsFlags::empty();
+    let mut now = FsFlags::empty();
     if options.is_empty() {
-        now = nix::sys::statvfs::statvfs(point)?.flags();
+        now = statvfs(point)?.flags();
     }
-    use nix::sys::statvfs::FsFlags;
     for (word, of_file_system, flag) in [
         ("ro", FsFlags::ST_RDONLY, MsFlags::MS_RDONLY),
         ("nosuid", FsFlags::ST_NOSUID, MsFlags::MS_NOSUID),

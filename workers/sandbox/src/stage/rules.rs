@@ -27,7 +27,11 @@ pub(super) fn apply(told: &Inner) -> Result<u8, Failure> {
     let mut last = None;
     for (abi, level) in LEVELS {
         match ruleset(abi) {
-            Ok(ruleset) => return restrict(ruleset, abi, told).map(|()| level).map_err(failure),
+            Ok(ruleset) => {
+                return restrict(ruleset, abi, told)
+                    .map(|()| level)
+                    .map_err(failure);
+            }
             Err(error) => last = Some(error),
         }
     }
@@ -61,7 +65,14 @@ fn restrict(ruleset: Ruleset, abi: ABI, told: &Inner) -> Result<(), Error> {
     let mut created = ruleset.create()?;
     // Device control is for nobody: a command has no terminal.
     let change = AccessFs::from_all(abi) & !AccessFs::IoctlDev;
+    let list = if told.layers.contains(&Layer::MountNs) {
+        vec!["/".to_owned()]
+    } else {
+        Vec::new()
+    };
     for (paths, access) in [
+        // The root is the command's own: its directories may be listed, which opens none of their files.
+        (&list, AccessFs::ReadDir.into()),
         (&told.readable, AccessFs::from_read(abi)),
         (&told.writable, change),
     ] {

@@ -41,7 +41,12 @@ impl House {
     }
 
     /// Calls a function in a workspace, as the harness does.
-    pub(crate) async fn call(&self, id: &str, workspace: Option<&Path>, body: Value) -> Result<Value, Fault> {
+    pub(crate) async fn call(
+        &self,
+        id: &str,
+        workspace: Option<&Path>,
+        body: Value,
+    ) -> Result<Value, Fault> {
         let mut call = Call::new(FunctionId::parse(id).expect("an id"), body.to_string());
         call.session = Some(SessionId::parse("ses_1").expect("an id"));
         call.workspace = workspace.map(|path| path.to_str().expect("a text path").to_owned());
@@ -60,4 +65,3 @@ async fn join(nats: &Nats, worker: &str) -> Mesh {
     let name = WorkerName::parse(worker).expect("a name");
     Mesh::connect(&options, name).await.expect("connected")
 }
-

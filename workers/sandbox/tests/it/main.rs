@@ -2,7 +2,11 @@
 #![allow(
     clippy::expect_used,
     clippy::indexing_slicing,
-    reason = "in a test a failed step is a failed test"
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::disallowed_methods,
+    unreachable_pub,
+    reason = "in a test a failed step is a failed test, and nothing of it is public"
 )]
 
 mod exec;

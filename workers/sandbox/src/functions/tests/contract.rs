@@ -11,6 +11,7 @@ fn every_function_declares_class_target_and_repeatability() {
     let declared: Vec<_> = worker
         .functions
         .iter()
+        .filter(|function| function.contract.id.as_str() != "sandbox::exec")
         .map(|function| {
             let contract = &function.contract;
             assert_eq!(contract.target.as_deref(), Some("/path"));
@@ -35,6 +36,31 @@ fn every_function_declares_class_target_and_repeatability() {
         ]
     );
     assert_eq!(worker.name.as_str(), "sandbox");
+}
+
+#[test]
+fn a_command_is_never_repeated_and_may_take_its_time() {
+    let worker = worker(Config::default());
+    let exec = worker.functions.last().expect("functions");
+    let contract = &exec.contract;
+    assert_eq!(contract.id.as_str(), "sandbox::exec");
+    assert_eq!(
+        (contract.class, contract.target.as_deref()),
+        (Class::Exec, None)
+    );
+    assert_eq!(
+        (contract.data, contract.trust),
+        (Data::Personal, Trust::Untrusted)
+    );
+    assert_eq!(contract.visibility, Visibility::Agent);
+    assert!(!contract.is_repeatable());
+    assert!(
+        contract.timeout()
+            > limits::EXEC_WALL_MAX + limits::EXEC_TERM_GRACE + limits::EXEC_ANSWER_GRACE
+    );
+    let schema = serde_json::to_value(&contract.request).expect("JSON");
+    assert_eq!(schema["required"], serde_json::json!(["argv"]));
+    assert_eq!(schema["additionalProperties"], false);
 }
 
 #[test]
