@@ -13,6 +13,9 @@ use teamster_testkit::{
 
 use crate::operator::LIMIT;
 
+/// The command of a call of `sandbox::exec`.
+pub const COMMAND: &str = "trap '' TERM HUP; echo ran >> count; setsid sleep 7001 & sleep 7001";
+
 /// Gates by the user's text and the number of results.
 type Gates = Arc<Mutex<BTreeMap<(String, usize), Gate>>>;
 
@@ -75,6 +78,7 @@ fn calls(plan: &str, results: usize) -> &'static [&'static str] {
         ("slow", 0) => &["t__slow"],
         ("long", 0) => &["t__long"],
         ("edit", 0) => &["fs__edit"],
+        ("command", 0) => &["sandbox__exec"],
         _ => &[],
     }
 }
@@ -95,6 +99,10 @@ fn reply(text: &str, results: usize, gate: Option<&Gate>) -> Reply {
     for (index, name) in (0..).zip(names) {
         let arguments = match *name {
             "fs__edit" => json!({"path": "notes.md", "old": "notes", "new": "notes, notes"}),
+            // One more line in the file for each time that it runs; then it stays.
+            "sandbox__exec" => {
+                json!({"argv": ["sh", "-c", COMMAND], "limits": {"wall_ms": 20_000}})
+            }
             _ => json!({"for": text}),
         };
         reply = reply.call(

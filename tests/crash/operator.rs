@@ -77,7 +77,9 @@ impl Operator {
             },
             options: TurnOptions {
                 functions: Some(FunctionPolicy {
-                    allow: vec!["t::*".to_owned(), "fs::*".to_owned()],
+                    allow: ["t::*", "fs::*", "sandbox::exec"]
+                        .map(str::to_owned)
+                        .to_vec(),
                     ..FunctionPolicy::default()
                 }),
                 ..TurnOptions::default()

@@ -88,3 +88,46 @@ async fn dur_8_a_sandbox_killed_after_its_effect_leaves_the_outcome_unknown() {
     assert_eq!(evidence.outcomes(), [ResultKind::OutcomeUnknown]);
     assert_eq!(read(), "notes, notes\n");
 }
+
+/// SEC-53, SBX-1: a sandbox is killed while a command runs: no process of the command outlives it, the outcome is unknown, and the
+/// command does not run again.
+#[tokio::test(flavor = "multi_thread")]
+async fn dur_8_a_sandbox_killed_in_mid_command_leaves_no_process_and_an_unknown_outcome() {
+    let world = World::start().await;
+    let mut sandbox = world.worker(&["sandbox"]).await;
+    let _others = world.worker(&["router", "approval-gate", "harness"]).await;
+    let id = session("s");
+    let mut accepted = vec![world.owner.send(&id, "command it").await];
+    let pending = world.owner.pending(&id).await;
+    let shown = pending.arguments.as_str();
+    assert!(shown.contains("setsid sleep 7001"), "{shown}");
+    world.owner.approve(&pending).await;
+    let count = world.workspace().join("count");
+    let read = || std::fs::read_to_string(&count).unwrap_or_default();
+    wait::until(LIMIT, "the command runs", || async { read() == "ran\n" }).await;
+    wait::until(LIMIT, "its processes are there", || async {
+        sleepers() >= 2
+    })
+    .await;
+    sandbox.kill().await;
+    wait::until(LIMIT, "no process of it is left", || async {
+        sleepers() == 0
+    })
+    .await;
+    let _sandbox = world.worker(&["sandbox"]).await;
+    assert_eq!(world.owner.finish(&id, 1).await, [EndReason::Completed]);
+    accepted.push(world.owner.send(&id, "talk").await);
+    world.owner.finish(&id, 2).await;
+    let evidence = world.verify(&id, &accepted).await;
+    assert_eq!(evidence.outcomes(), [ResultKind::OutcomeUnknown]);
+    assert_eq!(read(), "ran\n");
+}
+
+/// Processes of the command that are alive, on the whole host.
+fn sleepers() -> usize {
+    let processes = std::fs::read_dir("/proc").expect("processes");
+    processes
+        .filter_map(|entry| std::fs::read(entry.ok()?.path().join("cmdline")).ok())
+        .filter(|line| line == b"sleep\07001\0")
+        .count()
+}

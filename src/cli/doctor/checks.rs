@@ -204,18 +204,9 @@ fn open_beneath() -> Finding {
 /// Which layers commands would run behind here, tried in a process of its own.
 fn isolation(config: &teamster_sandbox::Config) -> Finding {
     let levels = teamster_sandbox::probe(config);
-    let words: Vec<String> = levels
-        .iter()
-        .map(|level| {
-            let mark = if level.holds { "" } else { "MISSING: " };
-            format!("{} ({mark}{})", level.name.name(), level.level)
-        })
-        .collect();
-    let detail = words.join(", ");
+    let detail = teamster_sandbox::summary(&levels);
     let missing = levels.iter().find(|level| !level.holds);
-    let needed = levels
-        .iter()
-        .find(|level| !level.holds && config.minimum.layers().contains(&level.name));
+    let needed = teamster_sandbox::missing(config, &levels);
     match (needed, missing) {
         (Some(level), _) => Finding::new(
             "sandbox",

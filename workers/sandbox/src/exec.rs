@@ -26,7 +26,7 @@ use teamster_protocol::{Fault, FaultClass, limits};
 use tokio::{sync::Semaphore, time::timeout_at};
 
 pub(crate) use error::Error;
-pub(crate) use probe::levels;
+pub(crate) use probe::{levels, missing, summary};
 pub(crate) use request::{Reply, Request};
 
 use crate::{
@@ -179,7 +179,10 @@ impl Shared {
             .transpose()?;
         let until = Instant::now() + wall + BEGIN_MAX + limits::EXEC_ANSWER_GRACE;
         let helper = helper(&self.config);
-        let outer = Outer { layers };
+        let outer = Outer {
+            layers,
+            is_probe: false,
+        };
         let job = spawn::Job {
             helper: &helper,
             outer: &outer,

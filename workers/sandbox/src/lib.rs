@@ -44,3 +44,13 @@ pub use protected::Protected;
 pub fn probe(config: &Config) -> Vec<Level> {
     exec::levels(config)
 }
+
+/// The layer for whose want commands are refused under `config`, among what [`probe`] found.
+pub fn missing<'a>(config: &Config, levels: &'a [Level]) -> Option<&'a Level> {
+    exec::missing(config.minimum.layers(), levels)
+}
+
+/// What [`probe`] found, in one line.
+pub fn summary(levels: &[Level]) -> String {
+    exec::summary(levels)
+}

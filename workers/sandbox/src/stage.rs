@@ -46,6 +46,16 @@ pub struct Entry {
     pub prefix: Vec<OsString>,
     /// Layers that are left out. Only tests leave out any.
     pub without: Vec<Layer>,
+    /// Whether a probe is nevertheless answered by all layers, as a host might whose layers fail later.
+    pub lies: bool,
+}
+
+impl Entry {
+    /// `layers` without those that are left out.
+    fn kept(&self, layers: &[Layer], is_probe: bool) -> Vec<Layer> {
+        let is_kept = |layer: &Layer| (is_probe && self.lies) || !self.without.contains(layer);
+        layers.iter().copied().filter(is_kept).collect()
+    }
 }
 
 /// Runs a stage if this process was started as one, and says how it ended. An executable that serves the worker `sandbox`

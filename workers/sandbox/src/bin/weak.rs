@@ -1,7 +1,7 @@
 //! A helper that leaves out layers, or lets its kernel miss a system call. Tests start it to see the next layer hold, and
 //! the product refuse. The product's executable knows neither.
 //!
-//! `teamster-sandbox-weak [--without LAYER]... [--deny NUMBER]... sandbox-stage ...`
+//! `teamster-sandbox-weak [--lies] [--without LAYER]... [--deny NUMBER]... sandbox-stage ...`
 
 use std::{collections::BTreeMap, ffi::OsString, process::ExitCode};
 
@@ -21,6 +21,11 @@ fn main() -> ExitCode {
                 return ExitCode::from(3);
             }
             return stage::run(&entry, arguments);
+        }
+        if word == "--lies" {
+            entry.lies = true;
+            entry.prefix.push(word);
+            continue;
         }
         let Some(value) = arguments.next() else { break };
         let text = value.to_str().unwrap_or_default();

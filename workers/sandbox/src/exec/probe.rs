@@ -18,6 +18,9 @@ use crate::{
 /// How long one trial may take.
 const TRIAL_MAX: Duration = Duration::from_secs(10);
 
+/// What is said of a layer that rests on a missing one.
+const NOT_TRIED: &str = "not tried";
+
 /// The level of every layer. Starts the helper at most once for each layer that is missing; blocks until it has answered.
 pub(crate) fn levels(config: &Config) -> Vec<Level> {
     let group = match config.control_groups.then(Groups::detect).flatten() {
@@ -53,7 +56,7 @@ pub(crate) fn levels(config: &Config) -> Vec<Level> {
                 layers.retain(|other| *other != layer);
                 found.push(Level::missing(layer, why));
                 if Layer::ALWAYS.contains(&layer) {
-                    let rest = format!("not tried, because {} is missing", layer.name());
+                    let rest = format!("{NOT_TRIED}, because {} is missing", layer.name());
                     found.extend(all(&layers, &rest));
                     break;
                 }
@@ -113,6 +116,7 @@ fn trial(config: &Config, layers: &[Layer]) -> Result<Report, Error> {
         helper: &helper(config),
         outer: &Outer {
             layers: layers.to_vec(),
+            is_probe: true,
         },
         spec: &spec,
         group: None,
@@ -120,18 +124,24 @@ fn trial(config: &Config, layers: &[Layer]) -> Result<Report, Error> {
     spawn::talk(&job, &stop).map(|(report, _)| report)
 }
 
-/// An error for the first layer of `minimum` that does not hold.
+/// The first layer of `minimum` that does not hold; one that was not tried only if none was tried and failed.
+pub(crate) fn missing<'a>(minimum: &[Layer], levels: &'a [Level]) -> Option<&'a Level> {
+    let is_needed = |layer| minimum.contains(layer) || Layer::ALWAYS.contains(layer);
+    levels
+        .iter()
+        .filter(|level| !level.holds && is_needed(&level.name))
+        .min_by_key(|level| level.level.starts_with(NOT_TRIED))
+}
+
+/// An error for a layer of `minimum` that does not hold.
 pub(crate) fn require(minimum: &[Layer], levels: &[Level]) -> Result<(), Error> {
-    for level in levels {
-        let is_needed = minimum.contains(&level.name) || Layer::ALWAYS.contains(&level.name);
-        if is_needed && !level.holds {
-            return Err(Error::LayerMissing {
-                layer: level.name,
-                why: level.level.clone(),
-            });
-        }
+    match missing(minimum, levels) {
+        None => Ok(()),
+        Some(level) => Err(Error::LayerMissing {
+            layer: level.name,
+            why: level.level.clone(),
+        }),
     }
-    Ok(())
 }
 
 /// All levels in one line.
@@ -163,9 +173,16 @@ mod tests {
         assert!(error.to_string().contains("seccomp"), "{error}");
         assert!(require(&Layer::ALWAYS, &levels).is_ok());
         assert!(require(&[Layer::Cgroup], &levels).is_err());
+        assert!(summary(&levels).contains("seccomp (MISSING: gone)"));
+        // The one that failed is named, not those that rest on it.
+        let levels = [
+            Level::missing(Layer::UserNs, "not tried, because mount_ns is missing"),
+            Level::missing(Layer::MountNs, "gone"),
+        ];
+        let error = require(&Layer::MINIMUM, &levels).expect_err("missing");
+        assert!(error.to_string().contains("layer mount_ns is"), "{error}");
         // What must always hold need not be named.
         let none = vec![Level::missing(Layer::PidNs, "gone")];
         assert!(require(&[], &none).is_err());
-        assert!(summary(&levels).contains("seccomp (MISSING: gone)"));
     }
 }

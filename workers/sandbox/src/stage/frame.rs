@@ -15,6 +15,8 @@ const FRAME_BYTES_MAX: usize = 32 * 1024 * 1024;
 pub(crate) struct Outer {
     /// The layers to put up.
     pub(crate) layers: Vec<Layer>,
+    /// Whether nothing is to be run.
+    pub(crate) is_probe: bool,
 }
 
 /// What `init` is told.

@@ -87,7 +87,8 @@ fn work(entry: &Entry) -> Result<Ended, Failure> {
     prctl::set_pdeathsig(Signal::SIGKILL).step("end with the worker")?;
     fds::close_all_but(None).step("close inherited descriptors")?;
     let mut spec: Spec = frame::read(&mut io::stdin()).step("read instructions")?;
-    spec.layers.retain(|layer| !entry.without.contains(layer));
+    let is_probe = spec.argv.is_empty();
+    spec.layers = entry.kept(&spec.layers, is_probe);
     if spec.layers.contains(&Layer::UserNs) {
         outer::bound_user_namespaces();
     }
@@ -95,7 +96,6 @@ fn work(entry: &Entry) -> Result<Ended, Failure> {
     // From here on no process of the same user looks into this one.
     prctl::set_dumpable(false).step("close this process to others")?;
     let children = children().step("watch for ended processes")?;
-    let is_probe = spec.argv.is_empty();
     let began = Instant::now();
     let (mut child, report) = start(entry, &instructions(&mut spec, layout))?;
     let mut answer = Vec::new();

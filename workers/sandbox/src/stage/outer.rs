@@ -32,11 +32,7 @@ pub(super) fn run(entry: &Entry) -> ExitCode {
 fn start(entry: &Entry) -> Result<(), Failure> {
     fds::close_all_but(None).step("close inherited descriptors")?;
     let told: frame::Outer = frame::read(&mut Unbuffered).step("read instructions")?;
-    let layers: Vec<Layer> = told
-        .layers
-        .into_iter()
-        .filter(|layer| !entry.without.contains(layer))
-        .collect();
+    let layers = entry.kept(&told.layers, told.is_probe);
     setsid().step("leave the worker's session")?;
     if geteuid().is_root() {
         // Only the host's root may; for anybody else the groups stay, and count for nothing inside.

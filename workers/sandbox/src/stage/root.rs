@@ -270,11 +270,9 @@ fn masks(masks: &[Mask]) -> io::Result<()> {
         match (mask.is_hidden, target.is_dir()) {
             (true, true) => bind(&dir, &target)?,
             (true, false) => bind(&file, &target)?,
-            (false, _) => {
-                bind(&target, &target)?;
-                remount(&target, &[], MsFlags::MS_RDONLY)?;
-            }
+            (false, _) => bind(&target, &target)?,
         }
+        remount(&target, &[], MsFlags::MS_RDONLY)?;
     }
     Ok(())
 }

@@ -9,6 +9,7 @@
     reason = "in a test a failed step is a failed test, and nothing of it is public"
 )]
 
+mod escape;
 mod exec;
 mod house;
 mod serve;
