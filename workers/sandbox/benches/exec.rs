@@ -131,9 +131,9 @@ async fn measure() {
     let _serving = serve(join(&nats, "sandbox").await, worker(config))
         .await
         .expect("served");
-    let bwrap = ["/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap"]
-        .map(PathBuf::from)
-        .into_iter()
+    let search = std::env::var_os("PATH").unwrap_or_default();
+    let bwrap = std::env::split_paths(&search)
+        .map(|dir| dir.join("bwrap"))
         .find(|path| path.exists());
     if bwrap.is_none() {
         println!("bubblewrap is not installed; its row is left out");

@@ -55,9 +55,16 @@ struct Shared {
     config: Config,
     permits: Arc<Semaphore>,
     /// What the last probe found, if it found what is needed.
-    levels: Mutex<Option<Vec<Level>>>,
+    known: Mutex<Option<Known>>,
     placeholders: Placeholders,
     runs: AtomicU64,
+}
+
+/// What a probe found.
+#[derive(Debug, Clone)]
+struct Known {
+    levels: Vec<Level>,
+    groups: Option<Groups>,
 }
 
 impl Executor {
@@ -66,7 +73,7 @@ impl Executor {
         Self(Arc::new(Shared {
             config,
             permits: Arc::new(Semaphore::new(limits::EXEC_AT_ONCE_MAX)),
-            levels: Mutex::new(None),
+            known: Mutex::new(None),
             placeholders: Placeholders::default(),
             runs: AtomicU64::new(0),
         }))
@@ -124,6 +131,16 @@ impl Executor {
     }
 }
 
+impl Executor {
+    /// The levels as commands would find them, and why none runs, if so. Blocks.
+    pub(crate) fn levels(&self) -> (Vec<Level>, Option<String>) {
+        match self.0.known() {
+            Ok(known) => (known.levels, None),
+            Err(error) => (probe::levels(&self.0.config), Some(error.to_string())),
+        }
+    }
+}
+
 /// What the log may know more than the caller.
 fn report(error: Error) -> Fault {
     match &error {
@@ -139,7 +156,7 @@ fn report(error: Error) -> Fault {
 impl Shared {
     fn run(&self, workspace: &str, request: Request, stop: &Stop) -> Result<Reply, Error> {
         let order = request.check()?;
-        let levels = self.levels()?;
+        let Known { levels, groups } = self.known()?;
         stop.check()?;
         let root = Root::open(workspace)?;
         if !order.cwd.is_root() {
@@ -153,11 +170,6 @@ impl Shared {
         })?;
         let _git = self.placeholders.hold(host)?;
         let masks = mask::find(&root, &self.config.protected, stop)?;
-        let groups = Groups::detect().filter(|_| {
-            levels
-                .iter()
-                .any(|level| level.name == Layer::Cgroup && level.holds)
-        });
         let layers: Vec<Layer> = levels
             .iter()
             .filter(|level| level.holds)
@@ -228,25 +240,24 @@ impl Shared {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Vec<Level>>> {
-        self.levels.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The levels by the last probe that found the minimum, else by a new one.
-    fn levels(&self) -> Result<Vec<Level>, Error> {
+    /// What the last probe that found the minimum found, else a new one.
+    fn known(&self) -> Result<Known, Error> {
         // Held over the probe: whoever asks meanwhile waits for its answer instead of making another.
         let mut known = self.lock();
-        if let Some(levels) = &*known {
-            return Ok(levels.clone());
+        if let Some(known) = &*known {
+            return Ok(known.clone());
         }
-        let levels = probe::levels(&self.config);
+        let (levels, groups) = probe::look(&self.config);
         probe::require(self.config.minimum.layers(), &levels)?;
         tracing::info!(
             layers = probe::summary(&levels),
             "commands run behind these layers"
         );
-        *known = Some(levels.clone());
-        Ok(levels)
+        Ok(known.insert(Known { levels, groups }).clone())
     }
 }
 

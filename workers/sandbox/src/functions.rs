@@ -4,6 +4,7 @@ mod edit;
 mod exec;
 mod find;
 mod grep;
+mod info;
 mod list;
 mod read;
 mod write;
@@ -45,6 +46,7 @@ pub fn worker(config: Config) -> Worker {
     .function(function(&pool, grep::contract(), grep::grep))
     .function(function(&pool, write::contract(), write::write))
     .function(function(&pool, edit::contract(), edit::edit))
+    .function(info::function(executor.clone()))
     .function(exec::function(executor))
 }
 

@@ -140,59 +140,58 @@ impl Group {
             self.dirs.push(dir);
         }
         if self.is_v2 {
-            self.set(0, "memory.max", &memory)?;
-            self.set(0, "pids.max", &pids)?;
+            self.set(0, ("memory", "max"), &memory)?;
+            self.set(0, ("pids", "max"), &pids)?;
             // Not every kernel accounts for swap.
-            let _ = self.set(0, "memory.swap.max", "0");
+            let _ = self.set(0, ("memory", "swap.max"), "0");
         } else {
-            self.set(0, "memory.limit_in_bytes", &memory)?;
-            let _ = self.set(0, "memory.memsw.limit_in_bytes", &memory);
-            self.set(1, "pids.max", &pids)?;
+            self.set(0, ("memory", "limit_in_bytes"), &memory)?;
+            let _ = self.set(0, ("memory", "memsw.limit_in_bytes"), &memory);
+            self.set(1, ("pids", "max"), &pids)?;
         }
         Ok(())
     }
 
-    fn set(&self, dir: usize, file: &str, value: &str) -> io::Result<()> {
+    fn set(&self, dir: usize, file: (&str, &str), value: &str) -> io::Result<()> {
         let dir = self.dirs.get(dir).ok_or(io::ErrorKind::NotFound)?;
         // Opened, never made: a controller that is not there has no such file.
         io::Write::write_all(
-            &mut fs::File::options().write(true).open(dir.join(file))?,
+            &mut fs::File::options().write(true).open(dir.join(name(file)))?,
             value.as_bytes(),
         )
     }
 
     /// Takes a process in, and with it all that it starts.
     pub(super) fn add(&self, pid: u32) -> io::Result<()> {
-        (0..self.dirs.len()).try_for_each(|dir| self.set(dir, "cgroup.procs", &pid.to_string()))
+        (0..self.dirs.len())
+            .try_for_each(|dir| self.set(dir, ("cgroup", "procs"), &pid.to_string()))
     }
 
     /// Which bounds were met.
     pub(super) fn hit(&self) -> Hit {
-        let (oom, memory) = if self.is_v2 {
-            ("memory.events", "oom_kill")
-        } else {
-            ("memory.oom_control", "oom_kill")
-        };
-        let count = |dir: Option<&PathBuf>, file: &str, key: &str| {
-            let text = fs::read_to_string(dir?.join(file)).ok()?;
+        let oom = if self.is_v2 { "events" } else { "oom_control" };
+        let count = |dir: Option<&PathBuf>, file: (&str, &str), key: &str| {
+            let text = fs::read_to_string(dir?.join(name(file))).ok()?;
             let line = text
                 .lines()
                 .find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))?;
             line.trim().parse::<u64>().ok()
         };
+        let is_hit = |count: Option<u64>| count.is_some_and(|count| count > 0);
         Hit {
-            memory: count(self.dirs.first(), oom, memory).is_some_and(|count| count > 0),
-            processes: count(self.dirs.last(), "pids.events", "max").is_some_and(|count| count > 0),
+            memory: is_hit(count(self.dirs.first(), ("memory", oom), "oom_kill")),
+            processes: is_hit(count(self.dirs.last(), ("pids", "events"), "max")),
         }
     }
 
     /// Kills what is in it.
     fn kill(&self) {
-        if self.is_v2 && self.set(0, "cgroup.kill", "1").is_ok() {
+        if self.is_v2 && self.set(0, ("cgroup", "kill"), "1").is_ok() {
             return;
         }
         for dir in &self.dirs {
-            let listed = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
+            let listed =
+                fs::read_to_string(dir.join(name(("cgroup", "procs")))).unwrap_or_default();
             for pid in listed.lines().filter_map(|line| line.parse().ok()) {
                 let _ = nix::sys::signal::kill(
                     nix::unistd::Pid::from_raw(pid),
@@ -201,6 +200,11 @@ impl Group {
             }
         }
     }
+}
+
+/// The name of a controller's file.
+fn name((controller, file): (&str, &str)) -> String {
+    format!("{controller}.{file}")
 }
 
 impl Drop for Group {

@@ -23,7 +23,13 @@ const NOT_TRIED: &str = "not tried";
 
 /// The level of every layer. Starts the helper at most once for each layer that is missing; blocks until it has answered.
 pub(crate) fn levels(config: &Config) -> Vec<Level> {
-    let group = match config.control_groups.then(Groups::detect).flatten() {
+    look(config).0
+}
+
+/// The same, with the place for control groups.
+pub(super) fn look(config: &Config) -> (Vec<Level>, Option<Groups>) {
+    let groups = config.control_groups.then(Groups::detect).flatten();
+    let group = match &groups {
         Some(groups) => Level::holds(Layer::Cgroup, groups.level()),
         None if !config.control_groups => Level::missing(Layer::Cgroup, "switched off"),
         None => Level::missing(
@@ -31,6 +37,11 @@ pub(crate) fn levels(config: &Config) -> Vec<Level> {
             "no group can be made below the worker's own; limits hold for each process",
         ),
     };
+    (trials(config, group), groups)
+}
+
+/// Tries with all layers, and with those that are left, until a trial comes to its end.
+fn trials(config: &Config, group: Level) -> Vec<Level> {
     let mut found = vec![group];
     let mut layers: Vec<Layer> = Layer::ALL
         .into_iter()

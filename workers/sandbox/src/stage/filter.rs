@@ -199,6 +199,9 @@ fn refused() -> Result<Rules, Error> {
         .map(|value| Ok(SeccompCondition::new(0, Len::Dword, Op::Ne, value)?))
         .collect::<Result<Vec<_>, Error>>()?;
     rules.insert(libc::SYS_personality, vec![rule(personality)?]);
+    let unix = u64::from(libc::AF_UNIX.unsigned_abs());
+    let foreign = SeccompCondition::new(0, Len::Dword, Op::Ne, unix)?;
+    rules.insert(libc::SYS_socketpair, vec![rule(vec![foreign])?]);
     modes(&mut rules)?;
     Ok(rules)
 }

@@ -114,6 +114,13 @@ async fn a_command_runs_in_the_workspace_and_says_how_it_ended() {
     ] {
         assert!(names.contains(&layer), "{layer} in {names:?}");
     }
+    let info = bench
+        .house
+        .call("sandbox::info", None, json!({}))
+        .await
+        .expect("an answer");
+    assert_eq!(info["runs_commands"], true, "{info}");
+    assert_eq!(info["layers"].as_array().expect("a list").len(), 10);
     // No shell reads the arguments.
     let reply = bench
         .ask(json!({"argv": ["printf", "%s.", "$HOME", "a b", "*"]}))

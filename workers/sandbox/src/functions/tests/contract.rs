@@ -11,7 +11,7 @@ fn every_function_declares_class_target_and_repeatability() {
     let declared: Vec<_> = worker
         .functions
         .iter()
-        .filter(|function| function.contract.id.as_str() != "sandbox::exec")
+        .filter(|function| function.contract.id.as_str().starts_with("fs::"))
         .map(|function| {
             let contract = &function.contract;
             assert_eq!(contract.target.as_deref(), Some("/path"));

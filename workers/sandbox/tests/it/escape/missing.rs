@@ -15,6 +15,13 @@ async fn refused(cell: &Cell) -> teamster_protocol::Fault {
         .await
         .expect_err("refused");
     assert!(!cell.bench.work.path().join("ran").exists());
+    let info = cell
+        .bench
+        .house
+        .call("sandbox::info", None, json!({}))
+        .await
+        .expect("an answer");
+    assert_eq!(info["runs_commands"], false, "{info}");
     fault
 }
 

@@ -36,7 +36,7 @@ async fn sec_47_secrets_of_other_processes_are_out_of_reach() {
             &format!("cat /proc/{worker}/environ"),
             &format!("kill -0 {worker} && echo ESCAPED"),
             "for fd in 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do eval \"cat <&$fd\"; done",
-            "cat $HOME/.ssh/* /root/.ssh/* /home/*/.ssh/* /etc/shadow /etc/gshadow",
+            "cat $HOME/.ssh/* /roo?/.ssh/* /home/*/.ssh/* /etc/shadow /etc/gshadow",
             "cat /var/log/* /run/* /boot/* /sys/kernel/* /proc/kcore /proc/kallsyms /proc/cmdline",
         ] {
             cell.attempt(line).await;
