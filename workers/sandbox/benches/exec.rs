@@ -7,6 +7,7 @@
 //! Never: an expectation. A slow machine fails nothing.
 #![allow(
     clippy::expect_used,
+    clippy::indexing_slicing,
     clippy::print_stdout,
     clippy::disallowed_methods,
     missing_docs,
@@ -106,7 +107,11 @@ fn run(program: &Path, arguments: &[&str]) {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .status();
-    assert!(status.expect("a process").success(), "{program:?}");
+    assert!(
+        status.expect("a process").success(),
+        "{}",
+        program.display()
+    );
 }
 
 async fn join(nats: &Nats, worker: &str) -> Mesh {
