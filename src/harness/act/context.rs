@@ -106,7 +106,9 @@ pub(super) async fn prepare(work: &Work<'_>) -> Result<Prepared, CompletionError
     match ask(work, &fixed).await {
         Ok(plan) => {
             let rooms = &work.harness.shared.rooms;
-            rooms.note(&fixed.model, fixed.output, &plan);
+            if state.refused() == 0 {
+                rooms.note(&fixed.model, fixed.output, &plan);
+            }
             // Some servers refuse a request for the sake of the answer that it allows.
             let left = plan.window.saturating_sub(plan.tokens_after);
             fixed.output = fixed.halved(state.refused()).min(left);

@@ -68,6 +68,9 @@ pub struct Calibration {
     pub model: String,
     /// Tokens for a thousand estimated ones; bounded, so that no provider can talk an estimate away.
     pub per_mille: u64,
+    /// What it counted: its window is at least as large.
+    #[serde(default)]
+    pub counted: u64,
 }
 
 impl Calibration {
@@ -80,14 +83,22 @@ impl Calibration {
             model: model.to_owned(),
             per_mille: (counted.saturating_mul(1000) / estimated)
                 .clamp(*PER_MILLE.start(), *PER_MILLE.end()),
+            counted,
         })
     }
 }
 
-/// Whether a server read far less than it was sent: it cut the request to a window of its own without a word.
-pub fn is_truncated(estimated: u64, usage: &Usage, attempts: u32) -> bool {
+/// Whether a server read far less than it was sent: it cut the request to a window of its own without a word. One that has read
+/// more before (`known`) has a larger window; it leaves out what it had in a cache.
+pub fn is_truncated(
+    estimated: u64,
+    usage: &Usage,
+    attempts: u32,
+    known: Option<&Calibration>,
+) -> bool {
     counted(usage, attempts).is_some_and(|counted| {
-        estimated >= TRUNCATED_FROM
+        known.is_none_or(|known| known.counted <= counted)
+            && estimated >= TRUNCATED_FROM
             && counted >= WINDOW_MIN
             && counted.saturating_mul(TRUNCATED_BELOW) < estimated
     })

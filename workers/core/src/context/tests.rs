@@ -174,11 +174,24 @@ fn ctx_4_a_server_that_read_a_part_is_noticed() {
         (0, counted(2051), 1, false),
     ] {
         assert_eq!(
-            is_truncated(sent, &usage, attempts),
+            is_truncated(sent, &usage, attempts, None),
             is_cut,
             "{sent} {usage:?}"
         );
     }
+}
+
+/// CTX-4: a server that has read more before has a larger window; it counts what was not in its cache alone.
+#[test]
+fn ctx_4_a_server_that_counts_without_its_cache_is_no_liar() {
+    let counted = |input| Usage {
+        input,
+        ..Usage::default()
+    };
+    let known = Calibration::of("p/m", 14_000, &counted(13_500), 1);
+    assert!(known.is_some());
+    assert!(!is_truncated(15_000, &counted(1000), 1, known.as_ref()));
+    assert!(is_truncated(90_000, &counted(14_000), 1, known.as_ref()));
 }
 
 #[test]

@@ -51,7 +51,16 @@ pub(super) fn on_generated(
         };
         return vec![interrupted(request, completion, None, error, false)];
     }
-    if is_truncated(sent.estimated, &completion.usage, completion.attempts) {
+    let known = state
+        .calibration
+        .as_ref()
+        .filter(|known| known.model == completion.model);
+    if is_truncated(
+        sent.estimated,
+        &completion.usage,
+        completion.attempts,
+        known,
+    ) {
         // What the model said was said without the rules and the words that were cut.
         let error = truncated(sent, completion);
         return vec![interrupted(request, completion, None, error, false)];
