@@ -76,6 +76,7 @@ pub async fn node_modules(folder: &Path, node: &Path) -> PathBuf {
         }
         let mut npm = npm(node);
         npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"])
+            .args(["--fetch-retries", "1", "--fetch-retry-mintimeout", "1000"])
             .args(["--legacy-peer-deps", "--loglevel", "error"])
             .current_dir(&into);
         run(npm).await
