@@ -5,8 +5,13 @@ use std::{collections::BTreeSet, path::PathBuf, process::Command};
 use serde_json::json;
 use teamster_mesh::connection::Call;
 use teamster_protocol::{
-    Event, Fault, SessionId, event::EndReason, function::router::ChatRequest, input::Decision,
-    message::ResultKind, subject,
+    Event, Fault, Principal, SessionId,
+    event::EndReason,
+    function::router::ChatRequest,
+    input::Decision,
+    message::ResultKind,
+    notice::{Notice, NoticeKind},
+    subject,
 };
 use teamster_testkit::{Process, fetched, wait};
 
@@ -289,6 +294,43 @@ async fn a_python_worker_that_ends_is_not_listed_any_more() {
     weather.process.terminate();
     assert!(weather.process.ended(LIMIT).await.success());
     is_listed(&scene, "weather", &[]).await;
+}
+
+/// A consumer that was away goes on behind what it had dealt with, and takes a notice that comes twice for one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_in_python_goes_on_where_it_was() {
+    let scene = Scene::start(Parts::new(|_| says("done"))).await;
+    for n in [1, 2, 2, 3] {
+        let notice = Notice {
+            session: session("chat/42"),
+            n,
+            i: 0,
+            at_ms: 1,
+            event: Event::SessionDeleted {
+                by: Principal::parse("owner").expect("valid"),
+            },
+        };
+        let subject = subject::notice(NoticeKind::SessionDeleted, &notice.session);
+        let body = serde_json::to_vec(&notice).expect("encodes");
+        let stored = scene.operator.request(subject, body.into(), LIMIT).await;
+        stored.expect("stored");
+    }
+    let line = |seq: u64| format!("{seq} session_deleted chat/42");
+    let url = scene.nats.url();
+    assert_eq!(follow(&url, 0).await, [line(1), line(2), line(4)]);
+    assert_eq!(follow(&url, 2).await, [line(3), line(4)]);
+    assert_eq!(follow(&url, 4).await, Vec::<String>::new());
+}
+
+/// What the consumer of the example says of the notices behind a sequence.
+async fn follow(url: &str, after: u64) -> Vec<String> {
+    let mut command = script("follow.py", url).await;
+    command.arg(after.to_string()).arg("evt.>");
+    let output = command.output().expect("python3 runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let text = String::from_utf8(output.stdout).expect("text");
+    text.lines().map(str::to_owned).collect()
 }
 
 /// Tokens and partitions are the same in both languages.
