@@ -7,14 +7,17 @@
 //! Never: a decision (they are made in `core`), a model's wire format, a policy, a file.
 
 mod act;
+mod admin;
 mod allowed;
 mod cache;
+mod cleanup;
 mod clock;
 mod config;
 mod desk;
 mod functions;
 mod heads;
 mod load;
+mod outbox;
 mod own;
 mod pump;
 mod rooms;

@@ -8,7 +8,7 @@ use teamster_core::display;
 use teamster_protocol::{
     ApprovalId, Arguments, Digest, SessionId,
     function::{
-        approval::{GetReply, HistoryRequest, Resolution, ResolveRequest},
+        approval::{GetReply, HistoryRequest, ResolveRequest},
         session::{ApprovalEntry, ApprovalsReply, ApprovalsRequest},
     },
     input::Decision,
@@ -198,9 +198,6 @@ async fn from_gate(client: &Client, request: ApprovalsRequest) -> Result<Approva
 
 /// A request and what became of it, as a line.
 fn past(entry: &ApprovalEntry) -> String {
-    let became = |resolution: Option<&Resolution>, none: &str| {
-        resolution.map_or_else(|| none.to_owned(), show::resolution)
-    };
     match entry {
         ApprovalEntry::Whole(reply) => format!(
             "{}  {}  {}  sha256 {}  {}",
@@ -208,18 +205,23 @@ fn past(entry: &ApprovalEntry) -> String {
             reply.request.approval_id,
             reply.request.function,
             reply.request.digest.short(),
-            became(reply.resolution.as_ref(), "waiting"),
+            reply
+                .resolution
+                .as_ref()
+                .map_or_else(|| "waiting".to_owned(), show::resolution),
         ),
         ApprovalEntry::Digest {
             approval_id,
             function,
             digest,
-            resolution,
+            settled,
             ..
         } => format!(
             "(session deleted)     {approval_id}  {function}  sha256 {}  {}",
             digest.short(),
-            became(resolution.as_ref(), "the session was deleted first"),
+            settled
+                .as_ref()
+                .map_or_else(|| "the session was deleted first".to_owned(), show::settled),
         ),
     }
 }

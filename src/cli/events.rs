@@ -251,8 +251,10 @@ mod tests {
             n,
             i: 0,
             at_ms: 1,
-            event: Event::SessionDeleted {
+            event: Event::MetaChanged {
                 by: Principal::parse("owner").expect("valid"),
+                title: None,
+                metadata: std::collections::BTreeMap::new(),
             },
         }
     }

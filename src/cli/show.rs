@@ -8,6 +8,7 @@ use serde::Serialize;
 use teamster_core::display;
 use teamster_protocol::{
     Arguments, Digest,
+    event::Settled,
     function::approval::{GetReply, Pending, Resolution},
     input::Decision,
     policy::Judgement,
@@ -155,6 +156,19 @@ pub(super) fn resolution(resolution: &Resolution) -> String {
         }
         Resolution::Expired { .. } => "expired: nobody decided in time".to_owned(),
         Resolution::Withdrawn { .. } => "withdrawn: its turn ended first".to_owned(),
+    }
+}
+
+/// What became of a request of a deleted session, in words.
+pub(super) fn settled(settled: &Settled) -> String {
+    match settled {
+        Settled::Approved { by, .. } => format!("approved by {by}"),
+        Settled::Edited { by, digest, .. } => {
+            format!("edited (sha256 {}) by {by}", digest.short())
+        }
+        Settled::Denied { by, .. } => format!("denied by {by}"),
+        Settled::Expired { .. } => "expired: nobody decided in time".to_owned(),
+        Settled::Withdrawn { .. } => "withdrawn: its turn ended first".to_owned(),
     }
 }
 

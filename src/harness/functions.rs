@@ -83,9 +83,10 @@ async fn read(ctx: &Ctx, shared: &Shared, session: &SessionId) -> Result<State, 
         .map_err(|error| fault_of(session, error))
 }
 
-/// Refuses a session of which nothing is known: neither a commit nor a message that waits.
+/// Refuses a session of which nothing is known, or that was deleted, and for which no message waits either.
 fn exists(state: &State, queued: u64) -> Result<(), Fault> {
-    if state.n > 0 || queued > 0 {
+    // A session whose beginning was lost has no origin, but it has messages.
+    if state.exists() || !state.transcript.is_empty() || queued > 0 {
         return Ok(());
     }
     Err(Fault::gone(
@@ -107,5 +108,10 @@ fn fault_of(session: &SessionId, error: load::Error) -> Fault {
             "nothing of this session runs. Restore the broker's data from a backup, or go on without what is missing: \
              `teamster sessions accept-loss {session} --yes`"
         )),
+        error @ load::Error::ValueMissing { .. } => Fault::internal(
+            "session.value_missing",
+            format_args!("a value that {session} begins with is lost: {error}"),
+        )
+        .hint("nothing of this session runs. Restore the broker's data from a backup, or fork the source again."),
     }
 }

@@ -49,6 +49,11 @@ impl Heads {
         }
     }
 
+    /// Forgets what is to be copied of a session.
+    pub(super) fn forget(&self, session: &SessionId) {
+        self.pending().remove(session);
+    }
+
     /// Writes what is pending, now and then, and once more at the end.
     pub(super) async fn keep(&self, mesh: &Mesh, cancel: &CancellationToken) {
         while !cancel.is_cancelled() {

@@ -19,6 +19,14 @@ pub(super) enum Error {
     /// The log is not what it was known to be: the session stops until an operator has looked.
     #[error("the log is damaged: {0}")]
     Damaged(String),
+    /// A stored value that the session begins with is not there, or is not what the log says.
+    #[error("the stored value {value} cannot be used: {why}", value = value.short())]
+    ValueMissing {
+        /// Its digest.
+        value: Digest,
+        /// What is wrong.
+        why: String,
+    },
 }
 
 impl From<Box<Damage>> for Error {
@@ -139,7 +147,7 @@ async fn begin(
         fold.take(&stored.body, stored.seq);
     }
     let state = fold.finish()?;
-    if is_witnessed {
+    if is_witnessed || is_overruled(&witness, &state) {
         Ok(state)
     } else {
         Err(replaced(mark.n))
@@ -166,11 +174,15 @@ async fn check(
     }
 }
 
-/// Whether an operator has accepted the loss of what a witness saw.
+/// Whether what a witness saw need not be there: an operator has accepted its loss, or the session was deleted since.
 fn is_overruled(witness: &Witness, state: &State) -> bool {
-    state
+    let is_lost = state
         .loss
-        .is_some_and(|loss| witness.n >= loss.from && witness.at_ms <= loss.at_ms)
+        .is_some_and(|loss| witness.n >= loss.from && witness.at_ms <= loss.at_ms);
+    let is_erased = state
+        .deleted
+        .is_some_and(|tombstone| witness.n < tombstone.n && witness.seq < tombstone.seq);
+    is_lost || is_erased
 }
 
 fn went_back(witness: &Witness, tail_seq: u64) -> Error {

@@ -12,12 +12,12 @@ use teamster_protocol::{Cursor, Lane, Phase, SessionId, commit::Bell, id::Incarn
 use tokio::time::Instant;
 
 use super::{
-    clock,
+    admin, cleanup, clock,
     desk::{Entry, Held},
-    load, own,
+    load, outbox, own,
     own::Word,
     shared::Harness,
-    work::{self, GiveUp, Work},
+    work::{GiveUp, Work},
 };
 
 /// Readings that found nothing although a doorbell proves something, before the doorbell is given back.
@@ -120,8 +120,9 @@ impl Run {
             )),
             self.read_lanes(cursor),
         );
-        let (state, unread) = (state?, unread?);
+        let (mut state, unread) = (state?, unread?);
         self.repeat_outbox(&state).await;
+        admin::supply(&self.harness.mesh, &mut state).await?;
         let [control, message] = &unread;
         let is_old = |queued: &Option<Queued>, cursor: u64| {
             queued.as_ref().is_some_and(|queued| queued.seq <= cursor)
@@ -150,7 +151,7 @@ impl Run {
             .as_ref()
             .is_some_and(|head| head.owner != *self.harness.mesh.incarnation())
         {
-            work::publish_outbox(&self.harness, &self.session, &state.outbox).await;
+            outbox::publish(&self.harness, state, self.entry.lease).await;
         }
     }
 
@@ -158,6 +159,10 @@ impl Run {
         let delay = match &error {
             load::Error::Damaged(what) => {
                 tracing::error!(session = %self.session, code = "session.log_damaged", %what, "the session is stopped");
+                DAMAGED
+            }
+            load::Error::ValueMissing { .. } => {
+                tracing::error!(session = %self.session, code = "session.value_missing", "the session is stopped");
                 DAMAGED
             }
             load::Error::Mesh(_) => UNREADABLE,
@@ -210,6 +215,12 @@ impl Run {
     }
 
     async fn close(&mut self, state: State) -> Next {
+        if state.is_deleted() {
+            // The last doorbell is acked when nothing is left to remove.
+            if let Err(error) = cleanup::clean_up(&self.harness, &state, self.entry.lease).await {
+                return self.unreadable(error.into()).await;
+            }
+        }
         let cursor = state.cursor;
         let is_parked = state
             .head

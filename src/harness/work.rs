@@ -9,16 +9,15 @@ use teamster_core::turn::{
 use teamster_mesh::{lane::Queued, log::CommitError, registry::Catalog};
 use teamster_protocol::{
     Commit, Event, Lane, Phase, SessionId,
-    commit::Outbox,
     event::EndReason,
     function::router::Price,
     hook::Point,
-    input::{Control, Send, Timer},
+    input::{AdminAction, Control, Send},
     limits,
 };
 use tokio::time::Instant;
 
-use super::{act, clock, desk::Entry, run, shared::Harness, witness::Witness};
+use super::{act, admin, clock, desk::Entry, outbox, run, shared::Harness, witness::Witness};
 
 /// Why a session is given up before it rests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -214,13 +213,15 @@ impl<'a> Work<'a> {
                 continue;
             }
             while let Some(queued) = self.unread(lane, strictly).await? {
+                let read = admin::prepare(self, read_input(&queued)).await?;
                 let incoming = Incoming {
                     lane,
                     seq: queued.seq,
-                    input: read_input(&queued),
+                    input: read.input,
                 };
                 self.drained_bytes += queued.body.len();
                 self.take(&Outcome::Input(incoming)).await?;
+                self.draft.supply(read.base);
             }
         }
         Ok(())
@@ -243,7 +244,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    fn unreadable(&self, error: &teamster_mesh::Error) -> GiveUp {
+    pub(super) fn unreadable(&self, error: &teamster_mesh::Error) -> GiveUp {
         tracing::warn!(session = %self.session, error = %teamster_telemetry::chain(error), "a lane cannot be read");
         GiveUp::Unavailable
     }
@@ -348,7 +349,7 @@ impl<'a> Work<'a> {
 
     async fn follow_up(&self, commit: &Commit) {
         let mesh = &self.harness.mesh;
-        publish_outbox(self.harness, &self.session, &commit.outbox).await;
+        outbox::publish(self.harness, self.draft.state(), self.entry.lease).await;
         for input in &commit.consumed {
             let is_lease = self.entry.lease.lane == input.lane && self.entry.lease.seq == input.seq;
             if !is_lease {
@@ -406,7 +407,7 @@ impl<'a> Work<'a> {
         clock::now_ms() + clock::millis((limits::ACK_WAIT / 2).saturating_sub(spent))
     }
 
-    /// Whether a stop for the running turn lies in the control lane.
+    /// Whether a stop for the running turn, or the deletion of its session, lies in the control lane.
     pub(super) async fn has_stop(&self) -> bool {
         let state = self.draft.state();
         let Some(turn) = state.turn.as_ref().map(|turn| &turn.id) else {
@@ -422,9 +423,16 @@ impl<'a> Work<'a> {
                 .await
             {
                 Ok(Some(queued)) => {
-                    if let Input::Control(Control::Stop(stop)) = read_input(&queued)
-                        && stop.turn.as_ref().is_none_or(|wanted| wanted == turn)
-                    {
+                    let ends = match read_input(&queued) {
+                        Input::Control(Control::Stop(stop)) => {
+                            stop.turn.as_ref().is_none_or(|wanted| wanted == turn)
+                        }
+                        Input::Control(Control::Admin(admin)) => {
+                            admin.action == AdminAction::Delete
+                        }
+                        _ => false,
+                    };
+                    if ends {
                         return true;
                     }
                     after = queued.seq;
@@ -433,35 +441,6 @@ impl<'a> Work<'a> {
             }
         }
         false
-    }
-}
-
-/// Publishes what a commit wants published. Each item has an id of its own, so that a second time changes nothing.
-pub(super) async fn publish_outbox(harness: &Harness, session: &SessionId, outbox: &[Outbox]) {
-    let lanes = harness.mesh.lanes();
-    for item in outbox {
-        let done = match item {
-            Outbox::Timer { approval, at_ms } => {
-                let id =
-                    teamster_protocol::MessageId::of_input(session, "timer", approval.as_str());
-                match serde_json::to_vec(&Timer {
-                    id,
-                    approval: approval.clone(),
-                }) {
-                    Ok(body) => {
-                        lanes
-                            .set_timer(session, approval, *at_ms, body.into())
-                            .await
-                    }
-                    Err(_) => continue,
-                }
-            }
-            Outbox::CancelTimer { approval } => lanes.cancel_timer(session, approval).await,
-        };
-        if let Err(error) = done {
-            // The next owner publishes it again, and the sweeper finds a session past its deadline.
-            tracing::warn!(%session, error = %teamster_telemetry::chain(&error), "a timer could not be set or removed");
-        }
     }
 }
 

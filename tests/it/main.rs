@@ -12,6 +12,7 @@
     reason = "a failed expectation is how a test fails, and nothing of a test is public"
 )]
 
+mod admin;
 mod approval;
 mod bounds;
 mod chain;

@@ -31,6 +31,10 @@ pub(in crate::cli) fn event_words(event: &Event) -> String {
             format!("changed by {by}: {}", changed.join(", "))
         }
         Event::SessionDeleted { by, .. } => format!("session deleted by {by}"),
+        Event::AppendWaits { by, messages } => format!(
+            "{} messages of {by} wait for the end of the step",
+            messages.len()
+        ),
         Event::ContextMasked {
             calls,
             tokens_before,
@@ -197,6 +201,7 @@ mod tests {
             messages: 3,
             options: teamster_protocol::input::TurnOptions::default(),
             masked: Vec::new(),
+            stored: BTreeMap::new(),
             session: teamster_protocol::input::SessionOptions::default(),
         };
         let metadata = BTreeMap::from([("key".to_owned(), None)]);

@@ -38,6 +38,7 @@ fn user(name: &str) -> Event {
             text: format!("text of {name}"),
         },
         options: TurnOptions::default(),
+        appended: false,
     }
 }
 

@@ -52,6 +52,15 @@ pub(crate) fn value_lost(call: &CallId) -> Fault {
     )
 }
 
+/// The stored messages that the session begins with cannot be used.
+pub(crate) fn history_lost(session: &SessionId, why: impl fmt::Display) -> Fault {
+    Fault::internal(
+        "session.value_missing",
+        format_args!("the stored messages that {session} begins with cannot be used: {why}"),
+    )
+    .hint("Restore the broker's data from a backup, or fork the source again.")
+}
+
 /// The log does not hold the commit yet that was asked for.
 pub(crate) fn not_yet(session: &SessionId, upto: u64) -> Fault {
     Fault::busy(

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use teamster_core::turn::{Fold, State};
+use teamster_core::turn::{Fold, State, admin::read_base};
 use teamster_mesh::{Mesh, log::Stored};
 use teamster_protocol::{Digest, Fault, SessionId};
 use tokio::time::{Instant, timeout_at};
@@ -70,6 +70,7 @@ impl Sessions {
         {
             state = wait(mesh, state, upto).await?;
         }
+        supply(mesh, &mut state).await?;
         Ok(Held { state, is_newest })
     }
 
@@ -126,6 +127,19 @@ fn take(state: State, stored: &[Stored], upto: Option<u64>) -> Result<State, Str
         fold.take(&one.body, one.seq);
     }
     fold.finish().map_err(|damage| damage.why)
+}
+
+/// A fork begins with stored messages, which its log only names.
+async fn supply(mesh: &Mesh, state: &mut State) -> Result<(), Fault> {
+    let Some(base) = state.missing().copied() else {
+        return Ok(());
+    };
+    let bytes = mesh.blobs().get(&base.value).await?;
+    let bytes = bytes.ok_or_else(|| error::history_lost(&state.session, "it is not there"))?;
+    let messages =
+        read_base(&bytes, base.messages).map_err(|why| error::history_lost(&state.session, why))?;
+    state.supply(messages);
+    Ok(())
 }
 
 /// Follows the log until it holds commit `upto`.

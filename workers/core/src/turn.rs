@@ -6,9 +6,11 @@
 //!
 //! Never: I/O, a clock, randomness. Equal commits give equal states, on every machine and for every reader.
 
+pub mod admin;
 pub mod call;
 pub mod draft;
 pub mod fold;
+pub mod fork;
 pub mod history;
 pub mod load;
 pub mod next;

@@ -26,6 +26,8 @@ use crate::{
 const STORE_TRIES: u32 = 4;
 /// Pause before it is made again, times the tries so far.
 const STORE_PAUSE: Duration = Duration::from_millis(50);
+/// Timers of one session that one listing looks at.
+const TIMERS_MAX: usize = 10_000;
 /// Subjects that one listing looks at.
 const SUBJECTS_MAX: usize = 200_000;
 
@@ -202,6 +204,19 @@ impl Lanes {
         Ok(counts.values().sum())
     }
 
+    /// The sequence of the last user message of a session that its queue holds, read at the stream's leader; 0 if it holds none.
+    pub async fn last_message(&self, session: &SessionId) -> Result<u64, Error> {
+        let subject = subject::turn_in(session);
+        let get = Get {
+            last_by_subj: Some(&subject),
+            ..Get::default()
+        };
+        let found = self.mesh.wire().get(TURNS, &get).await;
+        let found =
+            found.map_err(|failure| failure.during(format!("reading the queue of {session}")))?;
+        Ok(found.map_or(0, |message| message.seq))
+    }
+
     /// Removes a consumed input or kick; does not wait.
     pub async fn remove(&self, lane: Lane, seq: u64) {
         if let Err(failure) = self.mesh.wire().delete(stream_of(lane), seq).await {
@@ -247,6 +262,21 @@ impl Lanes {
             .purge(CONTROL, &subject)
             .await
             .map_err(|failure| failure.during(format!("removing a timer of {session}")))
+    }
+
+    /// The approvals of a session whose timers are set. Looks at no more than 10,000.
+    pub async fn timers(&self, session: &SessionId) -> Result<Vec<ApprovalId>, Error> {
+        let subjects = self
+            .mesh
+            .wire()
+            .subjects(CONTROL, &subject::turn_timer_all(session), TIMERS_MAX)
+            .await
+            .map_err(|failure| failure.during(format!("listing the timers of {session}")))?;
+        let approval = |subject: &String| {
+            let id = subject.rsplit('.').next().and_then(subject::untoken)?;
+            ApprovalId::parse(id).ok()
+        };
+        Ok(subjects.keys().filter_map(approval).collect())
     }
 
     /// The sessions that have anything in TURNS or CONTROL (schedules aside), in the order of their ids. Looks at no more

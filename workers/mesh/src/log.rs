@@ -2,6 +2,7 @@
 
 mod batch;
 mod commit;
+mod erase;
 mod follow;
 mod noise;
 mod scan;
@@ -126,6 +127,15 @@ impl Log {
         upto: u64,
     ) -> Result<Vec<Stored>, Error> {
         batch::read(self.mesh.wire(), session, after, upto).await
+    }
+
+    /// Erases what a session's log holds before sequence `seq`, oldest first, and says how many messages that were. Their bytes
+    /// are overwritten. Message by message: who may do this has no right to empty a log at once. An error where the log has no
+    /// message `seq`.
+    pub async fn erase_before(&self, session: &SessionId, seq: u64) -> Result<u64, Error> {
+        erase::before(self.mesh.wire(), session, seq)
+            .await
+            .map_err(|failure| failure.during(format!("erasing the log of {session}")))
     }
 
     /// Reads all sessions' commits. With `then_live` the reader goes on with new commits, else it ends when it has reached

@@ -354,6 +354,18 @@ impl Wire {
         Ok(())
     }
 
+    /// Overwrites a message's bytes and removes it; waits until it is gone. One that is not there is no failure.
+    pub(crate) async fn erase(&self, stream: &str, seq: u64) -> Result<(), Failure> {
+        let body = serde_json::json!({ "seq": seq });
+        let gone = self
+            .api::<serde::de::IgnoredAny>(&format!("STREAM.MSG.DELETE.{stream}"), &body)
+            .await;
+        match gone {
+            Err(failure) if failure.number().is_some_and(code::is_gone) => Ok(()),
+            gone => gone.map(drop),
+        }
+    }
+
     /// Removes all messages of a subject.
     pub(crate) async fn purge(&self, stream: &str, subject: &str) -> Result<(), Failure> {
         let body = serde_json::json!({"filter": subject});

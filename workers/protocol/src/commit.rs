@@ -102,7 +102,7 @@ pub enum Phase {
     Active,
     /// A control input: a person's decision or a timer.
     Parked,
-    /// Nobody, ever, unless a newer input creates the session anew.
+    /// Nobody: there is no session, because it was deleted or because no input has created it yet. A newer input may.
     Deleted,
 }
 
@@ -185,6 +185,8 @@ pub enum Outbox {
         /// The approval.
         approval: ApprovalId,
     },
+    /// Remove what is left of a deleted session: its timers, what its queue held, its snapshot, its log before the tombstone.
+    CleanUp,
 }
 
 #[cfg(test)]

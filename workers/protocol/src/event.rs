@@ -13,9 +13,9 @@ use crate::{
     commit::Lane,
     contract::Class,
     digest::Digest,
-    function::router::CompletionError,
+    function::{approval::Resolution, router::CompletionError},
     hook::Point,
-    id::{ApprovalId, CallId, FunctionId, Incarnation, Principal, RequestId, TurnId},
+    id::{ApprovalId, CallId, FunctionId, Incarnation, MessageId, Principal, RequestId, TurnId},
     input::{Decision, Fork, TurnOptions},
     message::{Message, ResultKind, StopReason},
     policy::Judgement,
@@ -58,10 +58,31 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         metadata: BTreeMap<String, Option<String>>,
     },
-    /// The session was deleted. The last event of its log, until a newer input creates it anew.
+    /// The session was deleted. The only commit that is left of it, until a newer input creates it anew; so it holds what
+    /// must outlive the others.
     SessionDeleted {
         /// Who asked.
         by: Principal,
+        /// Turns so far: a session that is created anew counts on.
+        turns: u64,
+        /// The last sequence of TURNS whose message goes with the session.
+        queued: u64,
+        /// Requests for a person's decision, oldest first, at most `TOMBSTONE_APPROVALS_MAX`: what was asked and decided, as
+        /// digests.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        approvals: Vec<ApprovalDigest>,
+        /// Inputs that were consumed last, oldest first, at most `TOMBSTONE_KEYS_MAX`: a late repetition of one must not create
+        /// the session anew.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        keys: Vec<SpentKey>,
+    },
+    /// Messages that an operator appended wait until they may join the transcript: not between a call and its result, nor
+    /// while a model answers. Each joins by a `MessageAdded` of its own.
+    AppendWaits {
+        /// Who asked.
+        by: Principal,
+        /// The messages, in order.
+        messages: Vec<Message>,
     },
     /// From here on the model reads a short mark in place of these calls' results; the results themselves stay in the log.
     ContextMasked {
@@ -72,13 +93,16 @@ pub enum Event {
         /// Estimated tokens of it with them.
         tokens_after: u64,
     },
-    /// A message joined the transcript: a user's, or a notice of the harness.
+    /// A message joined the transcript: a user's, one that was appended, or a notice of the harness.
     MessageAdded {
         /// The message.
         message: Message,
         /// What the next turn shall run with, when the message asks for something. A running turn keeps what it has.
         #[serde(default, skip_serializing_if = "TurnOptions::is_empty")]
         options: TurnOptions,
+        /// Whether an operator appended it: then it begins no turn, and no turn goes on for its sake.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        appended: bool,
     },
     /// A turn began. What it runs with is frozen here.
     TurnStarted {
@@ -344,6 +368,104 @@ pub enum DropReason {
     SessionExists,
     /// There is no session that could be changed or deleted.
     NoSession,
+    /// The stored value that a fork begins with is not there, or is not what the input says.
+    ValueMissing,
+}
+
+/// A request for a person's decision, as it outlives its session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ApprovalDigest {
+    /// The request.
+    pub approval: ApprovalId,
+    /// The function.
+    pub function: FunctionId,
+    /// SHA-256 of the argument bytes that were shown.
+    pub digest: Digest,
+    /// What became of it; `None` while it waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settled: Option<Settled>,
+}
+
+/// What became of a request, without any content.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Settled {
+    /// A person let it run as shown.
+    Approved {
+        /// Who.
+        by: Principal,
+        /// When, in milliseconds since 1970.
+        at_ms: u64,
+    },
+    /// A person let other arguments run.
+    Edited {
+        /// Who.
+        by: Principal,
+        /// SHA-256 of the argument bytes that ran.
+        digest: Digest,
+        /// When, in milliseconds since 1970.
+        at_ms: u64,
+    },
+    /// A person said no.
+    Denied {
+        /// Who.
+        by: Principal,
+        /// When, in milliseconds since 1970.
+        at_ms: u64,
+    },
+    /// Nobody decided in time.
+    Expired {
+        /// When, in milliseconds since 1970.
+        at_ms: u64,
+    },
+    /// The turn ended first, or a result came from outside.
+    Withdrawn {
+        /// When, in milliseconds since 1970.
+        at_ms: u64,
+    },
+}
+
+impl From<&Resolution> for Settled {
+    fn from(resolution: &Resolution) -> Self {
+        match resolution {
+            Resolution::Decided {
+                by,
+                decision,
+                at_ms,
+                ..
+            } => Self::decided(by.clone(), decision, *at_ms),
+            Resolution::Expired { at_ms } => Self::Expired { at_ms: *at_ms },
+            Resolution::Withdrawn { at_ms } => Self::Withdrawn { at_ms: *at_ms },
+        }
+    }
+}
+
+impl Settled {
+    /// A person's decision.
+    pub fn decided(by: Principal, decision: &Decision, at_ms: u64) -> Self {
+        match decision {
+            Decision::Approve => Self::Approved { by, at_ms },
+            Decision::Edit { arguments } => Self::Edited {
+                by,
+                digest: arguments.digest(),
+                at_ms,
+            },
+            Decision::Deny { .. } => Self::Denied { by, at_ms },
+        }
+    }
+}
+
+/// A consumed input, as it outlives its session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SpentKey {
+    /// Its id.
+    pub id: MessageId,
+    /// Its stream sequence.
+    pub seq: u64,
+    /// When its commit was made, in milliseconds since 1970.
+    pub at_ms: u64,
 }
 
 /// Why a turn ended.

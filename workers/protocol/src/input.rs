@@ -12,6 +12,7 @@ use crate::{
     blob::BlobRef,
     digest::Digest,
     id::{ApprovalId, CallId, MessageId, Principal, SessionId, TurnId},
+    limits,
     policy::FunctionPolicy,
     usage::Budget,
 };
@@ -98,6 +99,57 @@ impl SessionOptions {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
+
+    /// What of it is out of bounds or of a wrong form, in words; `None` if nothing is.
+    pub fn fault(&self) -> Option<String> {
+        let workspace = self.workspace.as_deref();
+        if workspace.is_some_and(|path| !path.starts_with('/')) {
+            return Some("the workspace must be an absolute path".to_owned());
+        }
+        let notes = self.metadata.iter();
+        title_fault(self.title.as_deref())
+            .or_else(|| metadata_fault(notes.map(|(name, value)| (name, Some(value)))))
+            .or_else(|| too_many(self.metadata.len()))
+    }
+}
+
+/// What of a title is out of bounds, in words.
+pub fn title_fault(title: Option<&str>) -> Option<String> {
+    title
+        .filter(|title| title.len() > limits::TITLE_BYTES_MAX)
+        .map(|title| {
+            format!(
+                "the title has {} bytes; at most {} are kept",
+                title.len(),
+                limits::TITLE_BYTES_MAX
+            )
+        })
+}
+
+/// What of the names and values of a session's metadata is out of bounds, in words.
+pub fn metadata_fault<'a>(
+    notes: impl IntoIterator<Item = (&'a String, Option<&'a String>)>,
+) -> Option<String> {
+    let max = limits::METADATA_BYTES_MAX;
+    for (name, value) in notes {
+        if name.is_empty() || name.len() > max {
+            return Some(format!("a name of metadata has 1 to {max} bytes"));
+        }
+        if value.is_some_and(|value| value.len() > max) {
+            return Some(format!("a value of metadata has at most {max} bytes"));
+        }
+    }
+    None
+}
+
+/// Whether metadata would hold too many values, in words.
+pub fn too_many(values: usize) -> Option<String> {
+    (values > limits::METADATA_MAX).then(|| {
+        format!(
+            "metadata would hold {values} values; at most {} are kept",
+            limits::METADATA_MAX
+        )
+    })
 }
 
 /// What a turn runs with; frozen when it starts.
@@ -316,6 +368,45 @@ pub enum Appended {
     },
 }
 
+/// What of messages to append is out of bounds, in words; `None` if nothing is.
+pub fn appended_fault(messages: &[Appended]) -> Option<String> {
+    if messages.is_empty() || messages.len() > limits::APPEND_MAX {
+        return Some(format!(
+            "1 to {} messages are appended at once",
+            limits::APPEND_MAX
+        ));
+    }
+    let mut total = 0_usize;
+    for message in messages {
+        let (Appended::User { text } | Appended::Custom { text, .. }) = message;
+        if text.trim().is_empty() {
+            return Some("a message is empty".to_owned());
+        }
+        if text.len() > limits::MESSAGE_BYTES_MAX {
+            return Some(format!(
+                "a message has {} bytes; at most {} are taken",
+                text.len(),
+                limits::MESSAGE_BYTES_MAX
+            ));
+        }
+        if let Appended::Custom { kind, .. } = message
+            && (kind.is_empty() || kind.len() > limits::APPEND_KIND_BYTES_MAX)
+        {
+            return Some(format!(
+                "the kind of a message has 1 to {} bytes",
+                limits::APPEND_KIND_BYTES_MAX
+            ));
+        }
+        total = total.saturating_add(text.len());
+    }
+    (total > limits::APPEND_BYTES_MAX).then(|| {
+        format!(
+            "the messages have {total} bytes together; at most {} are taken at once",
+            limits::APPEND_BYTES_MAX
+        )
+    })
+}
+
 /// What a fork begins with.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -336,6 +427,9 @@ pub struct Fork {
     /// Calls whose results are masked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub masked: Vec<CallId>,
+    /// Results of which the transcript holds a part, with the whole.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub stored: BTreeMap<CallId, BlobRef>,
     /// What it is created with.
     #[serde(default, skip_serializing_if = "SessionOptions::is_empty")]
     pub session: SessionOptions,

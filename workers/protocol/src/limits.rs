@@ -42,6 +42,20 @@ pub const METADATA_MAX: usize = 32;
 pub const METADATA_BYTES_MAX: usize = 512;
 /// Bytes of a session's title.
 pub const TITLE_BYTES_MAX: usize = 256;
+/// Messages that one request may append.
+pub const APPEND_MAX: usize = 64;
+/// Bytes of text that one request may append; it goes into one commit.
+pub const APPEND_BYTES_MAX: usize = 256 * 1024;
+/// Bytes of appended messages that may wait for the end of a step; further ones are refused.
+pub const APPEND_WAITING_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes of what an appended message is (`kind`).
+pub const APPEND_KIND_BYTES_MAX: usize = 128;
+/// Requests for a decision that outlive their session as digests; the oldest go first.
+pub const TOMBSTONE_APPROVALS_MAX: usize = 256;
+/// Consumed inputs that outlive their session; the oldest go first.
+pub const TOMBSTONE_KEYS_MAX: usize = 256;
+/// How long a change of a session waits for the commit that takes it.
+pub const ADMIN_WAIT: Duration = Duration::from_secs(10);
 /// Bytes of history that a loop without a context worker sends to a model; older turns are left out beyond it.
 pub const HISTORY_BYTES_MAX: usize = 1024 * 1024;
 /// Tokens of a window that are kept free at most for what an estimate misses.

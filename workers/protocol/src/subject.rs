@@ -96,6 +96,11 @@ pub fn turn_timer(session: &SessionId, id: &str) -> String {
     format!("turn.tmr.{}.{}", place(session), token(id))
 }
 
+/// All timers of a session: `turn.tmr.<p>.<s>.*`.
+pub fn turn_timer_all(session: &SessionId) -> String {
+    format!("turn.tmr.{}.*", place(session))
+}
+
 /// A session's log: `log.<p>.<s>`.
 pub fn log(session: &SessionId) -> String {
     format!("log.{}", place(session))

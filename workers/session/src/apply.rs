@@ -248,7 +248,7 @@ impl Writer<'_> {
     ) -> Result<(), StoreError> {
         if counted.is_deletion {
             rows::clear(self.connection, id)?;
-            return approval::bury(self.connection, id);
+            return approval::bury(self.connection, id, session, &counted.commit);
         }
         rows::place(self.connection, id, stored, &counted.commit)?;
         rows::messages(self.connection, id, counted)?;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use teamster_protocol::{
     ApprovalId, Arguments, BlobRef, CallId, Class, Data, Digest, Event, FunctionId, Lane, Message,
     MessageId, Principal, RequestId, SessionId, Trust, TurnId,
-    event::{DropReason, EndReason},
+    event::{ApprovalDigest, DropReason, EndReason, Settled, SpentKey},
     function::router::{CompletionError, ErrorKind},
     hook::Point,
     id::Incarnation,
@@ -114,6 +114,7 @@ fn about_the_session() -> Vec<Event> {
                 messages: 0,
                 options: TurnOptions::default(),
                 masked: Vec::new(),
+                stored: BTreeMap::new(),
                 session: SessionOptions::default(),
             }),
         },
@@ -122,7 +123,34 @@ fn about_the_session() -> Vec<Event> {
             title: Some("Storms".to_owned()),
             metadata: BTreeMap::from([("team".to_owned(), None)]),
         },
-        Event::SessionDeleted { by: owner() },
+        Event::SessionDeleted {
+            by: owner(),
+            turns: 3,
+            queued: 51,
+            approvals: vec![ApprovalDigest {
+                approval: approval(),
+                function: function("weather::alarm"),
+                digest: arguments().digest(),
+                settled: Some(Settled::Approved {
+                    by: owner(),
+                    at_ms: AT_MS,
+                }),
+            }],
+            keys: vec![SpentKey {
+                id: MessageId::of_input(&session(), "in", "key"),
+                seq: 49,
+                at_ms: AT_MS,
+            }],
+        },
+        Event::AppendWaits {
+            by: owner(),
+            messages: vec![Message::Custom {
+                id: MessageId::of_input(&session(), "append", "key/0"),
+                from: owner(),
+                kind: "note".to_owned(),
+                text: "asked by phone".to_owned(),
+            }],
+        },
         Event::ContextMasked {
             calls: vec![call()],
             tokens_before: 9200,
@@ -146,6 +174,7 @@ fn about_the_session() -> Vec<Event> {
                 },
                 ..TurnOptions::default()
             },
+            appended: false,
         },
     ]
 }

@@ -237,6 +237,7 @@ impl Writer {
             Event::MessageAdded {
                 message: user(text),
                 options: TurnOptions::default(),
+                appended: false,
             },
             Event::TurnStarted {
                 turn: TurnId::parse("trn_1").expect("a turn"),

@@ -5,11 +5,12 @@ use teamster_protocol::{
     commit::{Bell, Outbox, VERSION},
     event::{DropReason, EndReason},
     id::Incarnation,
+    input::{AdminAction, Control},
     limits,
 };
 
 use crate::turn::{
-    on::{Incoming, Outcome, close, on},
+    on::{Incoming, Input, Outcome, close, on},
     state::{CallState, State},
 };
 
@@ -80,6 +81,10 @@ impl Draft {
     /// then take it again. What no commit can hold is dropped if it is an input, and else ends the turn.
     #[must_use]
     pub fn take(&mut self, outcome: &Outcome, now_ms: u64) -> bool {
+        // A deletion is a commit of its own, so that nothing of the session is left in it.
+        if is_deletion(outcome) && !self.is_empty() {
+            return false;
+        }
         let at_ms = self.at_ms.unwrap_or(now_ms);
         let mut events = on(&self.state, outcome, at_ms);
         let mut bytes = bytes_of(&events);
@@ -98,6 +103,10 @@ impl Draft {
     }
 
     fn has_room(&self, bytes: usize) -> bool {
+        let is_final = matches!(self.events.last(), Some(Event::SessionDeleted { .. }));
+        if is_final {
+            return false;
+        }
         self.is_empty() || self.bytes.saturating_add(bytes) <= limits::EVENTS_BYTES_MAX
     }
 
@@ -139,7 +148,7 @@ impl Draft {
             head: self.head(owner, bell),
             consumed: self.consumed.clone(),
             events: self.events.clone(),
-            outbox: self.outbox.clone(),
+            outbox: self.outbox(),
         };
         let bytes = commit.encode()?;
         let hash = Digest::of(&bytes);
@@ -162,6 +171,20 @@ impl Draft {
             seq,
         );
         state
+    }
+
+    /// What is left of a deleted session is removed because of each commit that lies at its deletion, so that the next owner
+    /// goes on where one was lost. First, for a new session may want things published under the same names.
+    fn outbox(&self) -> Vec<Outbox> {
+        let head = self.state.head.as_ref();
+        let lies_behind = head.is_some_and(|head| head.phase == Phase::Deleted);
+        let clean_up = (self.state.is_deleted() || lies_behind).then_some(Outbox::CleanUp);
+        clean_up.into_iter().chain(self.outbox.clone()).collect()
+    }
+
+    /// Supplies the stored messages that the session begins with; see [`State::supply`].
+    pub fn supply(&mut self, messages: Vec<teamster_protocol::Message>) {
+        self.state.supply(messages);
     }
 
     fn head(&self, owner: &Incarnation, bell: Bell) -> Head {
@@ -228,6 +251,17 @@ fn too_large(state: &State, outcome: &Outcome, bytes: usize) -> Vec<Event> {
     }
 }
 
+fn is_deletion(outcome: &Outcome) -> bool {
+    let Outcome::Input(incoming) = outcome else {
+        return false;
+    };
+    match &incoming.input {
+        Input::Deletion { .. } => true,
+        Input::Control(Control::Admin(admin)) => admin.action == AdminAction::Delete,
+        _ => false,
+    }
+}
+
 /// What must be published because of `event`.
 fn outbox_of(event: &Event) -> Option<Outbox> {
     match event {
@@ -251,8 +285,12 @@ fn outbox_of(event: &Event) -> Option<Outbox> {
 /// Who moves next, and until when a parked session waits.
 fn phase(state: &State) -> (Phase, Option<u64>) {
     let Some(turn) = &state.turn else {
+        // A session that nothing created is there as little as one that was deleted.
+        if !state.exists() && state.transcript.is_empty() && state.loss.is_none() {
+            return (Phase::Deleted, None);
+        }
         return (
-            if state.is_unanswered {
+            if state.is_unanswered || !state.waiting.is_empty() {
                 Phase::Active
             } else {
                 Phase::Idle

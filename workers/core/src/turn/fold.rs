@@ -1,7 +1,7 @@
 //! A stored log as a state, or as a damage that only an operator can let a session go on from.
 //!
 //! A break is a commit that cannot be read or that does not follow from the one before it. Whatever lies behind a break does
-//! not count, until a commit accepts the loss of exactly what lies before it.
+//! not count, until a commit accepts the loss of exactly what lies before it. Before a deletion nothing counts, whole or not.
 
 use serde::{Deserialize, Serialize};
 use teamster_protocol::{
@@ -10,6 +10,7 @@ use teamster_protocol::{
 };
 
 use crate::turn::{
+    admin::is_tombstone,
     draft::Draft,
     on::close,
     state::{State, accepted_loss},
@@ -139,8 +140,9 @@ impl Fold {
         seq: u64,
     ) -> Option<Commit> {
         let commit = read.ok()?;
-        let is_acceptance = matches!(accepted_loss(&commit), Ok(Some(_)));
-        if is_acceptance
+        // An acceptance says what counts; behind a deletion nothing before it does.
+        let may_mend = matches!(accepted_loss(&commit), Ok(Some(_))) || is_tombstone(&commit);
+        if may_mend
             && commit.n > n_max
             && self
                 .state
@@ -206,7 +208,7 @@ impl Damage {
             message: "a part of the session's log was lost".to_owned(),
         };
         events.extend(close(&state, &reason));
-        if !state.transcript.is_empty() {
+        if !state.transcript.is_empty() || state.base.is_some() {
             events.push(Event::MessageAdded {
                 message: Message::Notice {
                     id: MessageId::of_commit(
@@ -217,6 +219,7 @@ impl Damage {
                     text: NOTICE.to_owned(),
                 },
                 options: TurnOptions::default(),
+                appended: false,
             });
         }
         let mut draft = Draft::new(state);
@@ -225,15 +228,18 @@ impl Damage {
     }
 }
 
-/// The commits of a whole stored log that count: where losses were accepted, those are left out. A commit that cannot be read
+/// The commits of a whole stored log that count: what lies before a deletion and, where losses were accepted, what was lost are
+/// left out. A commit that cannot be read
 /// and whose loss nobody accepted is an error, with its place.
 pub fn counting(
     session: &SessionId,
     stored: &[(u64, &[u8])],
 ) -> Result<Vec<(u64, Commit)>, (u64, ReadError)> {
-    let mark = br#""type":"loss_accepted""#;
-    let accepts = |bytes: &[u8]| bytes.windows(mark.len()).any(|window| window == mark);
-    if !stored.iter().any(|(_, bytes)| accepts(bytes)) {
+    let stored = behind_deletion(stored);
+    if !stored
+        .iter()
+        .any(|(_, bytes)| holds(bytes, br#""type":"loss_accepted""#))
+    {
         let read = |(seq, bytes): &(u64, &[u8])| match Commit::decode(bytes) {
             Ok(commit) => Ok((*seq, commit)),
             Err(error) => Err((*seq, error)),
@@ -245,4 +251,18 @@ pub fn counting(
         .iter()
         .filter_map(|(seq, bytes)| Some((*seq, fold.take(bytes, *seq)?)));
     Ok(counted.collect())
+}
+
+/// A stored log from its last deletion on.
+fn behind_deletion<'a, 'b>(stored: &'a [(u64, &'b [u8])]) -> &'a [(u64, &'b [u8])] {
+    let last = stored.iter().rposition(|(_, bytes)| {
+        holds(bytes, br#""type":"session_deleted""#)
+            && Commit::decode(bytes).is_ok_and(|commit| is_tombstone(&commit))
+    });
+    last.and_then(|index| stored.get(index..)).unwrap_or(stored)
+}
+
+/// Told from the text, because most commits need not be parsed for it.
+fn holds(bytes: &[u8], mark: &[u8]) -> bool {
+    bytes.windows(mark.len()).any(|window| window == mark)
 }

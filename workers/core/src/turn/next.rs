@@ -21,6 +21,8 @@ use crate::turn::{
 pub enum Action {
     /// Nothing: the session waits for an input.
     Idle,
+    /// Let appended messages that waited join the transcript.
+    Join,
     /// Start a turn for the messages that wait.
     StartTurn,
     /// Run the hooks of a point.
@@ -69,7 +71,8 @@ impl Action {
     /// What must be stored before the action is executed.
     pub fn barrier(&self) -> Barrier {
         match self {
-            Self::StartTurn
+            Self::Join
+            | Self::StartTurn
             | Self::Resume(_)
             | Self::Warn
             | Self::Assemble
@@ -137,6 +140,9 @@ impl Default for Settings {
 
 /// What must happen next.
 pub fn next(state: &State, env: &Env<'_>) -> Action {
+    if !state.joining().is_empty() {
+        return Action::Join;
+    }
     let Some(turn) = &state.turn else {
         return if state.is_unanswered {
             Action::StartTurn

@@ -4,10 +4,10 @@ use teamster_protocol::{
     ApprovalId, Arguments, BlobRef, CallId, Class, Event, FunctionId, Lane, Message, MessageId,
     RequestId, TurnId,
     commit::Consumed,
-    event::EndReason,
+    event::{DropReason, EndReason},
     function::router::{Completion, CompletionError, ErrorKind},
     hook::Point,
-    input::{Control, Send, TurnOptions},
+    input::{Admin, Control, Send, TurnOptions},
     limits,
     message::ResultKind,
     policy::Judgement,
@@ -17,10 +17,12 @@ use teamster_protocol::{
 
 use crate::context;
 use crate::turn::{
+    admin::joins,
     next::{Action, Env, measure, next_step, reserve},
     state::{Call, CallState, Cut, Held, State},
 };
 
+mod admin;
 mod answer;
 mod input;
 
@@ -107,6 +109,20 @@ pub enum Input {
     Message(Box<Send>),
     /// A control input.
     Control(Control),
+    /// An administrator's input that deletes the session.
+    Deletion {
+        /// The input.
+        admin: Admin,
+        /// The last sequence of TURNS that holds a message of the session: what goes with it.
+        queued: u64,
+    },
+    /// A control input that cannot be taken for a reason that its reader found.
+    Refused {
+        /// Its id.
+        id: MessageId,
+        /// The reason.
+        why: DropReason,
+    },
     /// Neither, although its subject says so.
     Malformed(String),
 }
@@ -117,6 +133,8 @@ impl Incoming {
         let id = match &self.input {
             Input::Message(send) => send.id.clone(),
             Input::Control(control) => control.id().clone(),
+            Input::Deletion { admin, .. } => admin.id.clone(),
+            Input::Refused { id, .. } => id.clone(),
             Input::Malformed(_) => {
                 MessageId::of_input(&state.session, "malformed", &self.seq.to_string())
             }
@@ -188,6 +206,7 @@ pub enum Decided {
 pub fn settle(state: &State, action: &Action, env: &Env<'_>) -> Option<Vec<Event>> {
     match action {
         Action::StartTurn => Some(start_turn(state, env)),
+        Action::Join => Some(state.joining().iter().cloned().map(joins).collect()),
         Action::Resume(cut) => Some(vec![notice(
             state,
             match cut {
@@ -298,6 +317,7 @@ fn notice(state: &State, text: &str) -> Event {
             text: text.to_owned(),
         },
         options: TurnOptions::default(),
+        appended: false,
     }
 }
 
@@ -327,6 +347,7 @@ fn on_hooks(state: &State, point: Point, notes: &[HookNote]) -> Vec<Event> {
                         text: text::cut(text, limits::RESULT_BYTES_MAX),
                     },
                     options: TurnOptions::default(),
+                    appended: false,
                 }),
         );
     }

@@ -7,7 +7,7 @@ use teamster_protocol::{
     BlobRef, CallId, Commit, Cursor, Digest, Event, Head, Message, MessageId, Principal, SessionId,
     TurnId,
     commit::Outbox,
-    event::EndReason,
+    event::{ApprovalDigest, EndReason},
     input::TurnOptions,
     limits,
     policy::Exposure,
@@ -17,6 +17,8 @@ use teamster_protocol::{
 mod generation;
 
 use crate::context::{Calibration, History};
+use crate::turn::admin::is_tombstone;
+pub use crate::turn::admin::{Base, Tombstone};
 pub use crate::turn::running::{Call, CallState, Cut, Failure, Generation, Held, Turn};
 
 /// Version of the fold. A snapshot of another version is folded anew.
@@ -75,6 +77,14 @@ pub struct State {
     pub is_cost_partial: bool,
     /// The loss of a part of the log that was accepted last.
     pub loss: Option<Loss>,
+    /// The stored messages that the session begins with, if it is a fork.
+    pub base: Option<Base>,
+    /// Appended messages that wait until they may join the transcript.
+    pub waiting: Vec<Message>,
+    /// Requests for a person's decision, oldest first: what outlives the session.
+    pub approvals: VecDeque<ApprovalDigest>,
+    /// The deletion that the log begins with.
+    pub deleted: Option<Tombstone>,
 }
 
 /// The loss of a part of the log, accepted by an operator.
@@ -189,6 +199,10 @@ impl State {
             cost: NanoUsd::default(),
             is_cost_partial: false,
             loss: None,
+            base: None,
+            waiting: Vec::new(),
+            approvals: VecDeque::new(),
+            deleted: None,
         }
     }
 
@@ -211,8 +225,10 @@ impl State {
             return Err(FoldError::Session { n });
         }
         let loss = accepted_loss(commit)?;
+        // What lies before a deletion may be gone, all of it or a part.
+        let is_cleaned = is_tombstone(commit) && n > self.n + 1;
         let is_next = match loss {
-            None => n == self.n + 1,
+            None => n == self.n + 1 || is_cleaned,
             Some(_) => n > self.n,
         };
         if !is_next {
@@ -224,7 +240,7 @@ impl State {
         if loss.is_some_and(|loss| loss != (self.n + 1, self.hash)) {
             return Err(FoldError::Acceptance { n });
         }
-        if commit.prev != before || (loss.is_none() && before != self.hash) {
+        if !is_cleaned && (commit.prev != before || (loss.is_none() && before != self.hash)) {
             return Err(FoldError::Chain { n });
         }
         self.n = n - 1;
@@ -261,6 +277,10 @@ impl State {
         self.cursor = head.cursor;
         self.head = Some(head);
         self.outbox = outbox;
+        let own = self.n;
+        if let Some(tombstone) = self.deleted.as_mut().filter(|tombstone| tombstone.n == own) {
+            tombstone.seq = seq;
+        }
     }
 
     /// Remembers a consumed input for the time that keys live.
@@ -360,10 +380,17 @@ impl State {
                     at_ms,
                 });
             }
-            Event::MessageAdded { message, options } => {
+            Event::MessageAdded {
+                message,
+                options,
+                appended,
+            } => {
                 self.asked = options.clone().or(&self.asked);
-                self.add_message(message);
+                self.add_message(message, *appended);
             }
+            Event::AppendWaits { messages, .. } => self.waiting.extend(messages.iter().cloned()),
+            Event::SessionForked { by, fork } => self.begin_fork(by, fork, at_ms),
+            Event::SessionDeleted { .. } => self.bury(event, at_ms),
             Event::TurnStarted {
                 turn,
                 number,
@@ -391,12 +418,10 @@ impl State {
                 title, metadata, ..
             } => self.change_meta(title.as_ref(), metadata),
             Event::ContextMasked { calls, .. } => self.masked.extend(calls.iter().cloned()),
-            Event::SessionForked { .. }
-            | Event::SessionDeleted { .. }
-            | Event::CallProposed { .. }
+            Event::CallProposed { .. }
             | Event::BudgetExceeded { .. }
-            | Event::InputDropped { .. }
-            | Event::ApprovalExpired { .. } => {}
+            | Event::InputDropped { .. } => {}
+            Event::ApprovalExpired { .. } => self.note_approval(event, at_ms),
             Event::HookRan { .. } => self.note_hook(event),
             Event::CallAllowed { .. }
             | Event::CallRefused { .. }
@@ -422,8 +447,10 @@ impl State {
         }
     }
 
-    fn add_message(&mut self, message: &Message) {
-        if matches!(message, Message::User { .. }) {
+    fn add_message(&mut self, message: &Message, is_appended: bool) {
+        if is_appended {
+            self.joined(message);
+        } else if matches!(message, Message::User { .. }) {
             match &mut self.turn {
                 Some(turn) => {
                     turn.has_unseen = true;
@@ -503,6 +530,7 @@ impl State {
     }
 
     fn move_call(&mut self, event: &Event, at_ms: u64) {
+        self.note_approval(event, at_ms);
         let n = self.drafting();
         let Some(turn) = &mut self.turn else { return };
         let (Event::CallAllowed { call, .. }

@@ -1,5 +1,6 @@
 //! The turn machine under random inputs, losses, repetitions and crashes between any two commits.
 
+mod admin;
 mod damage;
 mod desk;
 mod naming;

@@ -21,6 +21,10 @@ async fn publish(mesh: &Mesh, name: &str, n: u64) {
         at_ms: n,
         event: Event::SessionDeleted {
             by: Principal::parse("owner").expect("valid"),
+            turns: 1,
+            queued: 0,
+            approvals: Vec::new(),
+            keys: Vec::new(),
         },
     };
     let subject = subject::notice(NoticeKind::SessionDeleted, &session(name));

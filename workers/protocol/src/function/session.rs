@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     digest::Digest,
-    event::EndReason,
+    event::{EndReason, Settled},
     function::approval,
     id::{ApprovalId, FunctionId, SessionId},
     input::{Appended, SessionOptions},
@@ -421,9 +421,9 @@ pub enum ApprovalEntry {
         function: FunctionId,
         /// SHA-256 of the argument bytes.
         digest: Digest,
-        /// What became of it; `None` if the deletion came first.
+        /// What became of it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        resolution: Option<approval::Resolution>,
+        settled: Option<Settled>,
     },
 }
 

@@ -2,7 +2,8 @@
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 use teamster_protocol::{
-    ApprovalId, CallId, Event, SessionId, TurnId,
+    ApprovalId, CallId, Commit, Event, SessionId, TurnId,
+    event::{ApprovalDigest, Settled},
     function::{
         approval::{GetReply, Pending, Resolution},
         session::ApprovalEntry,
@@ -196,8 +197,13 @@ fn change(
     Ok(())
 }
 
-/// Leaves digests of the requests of a session that is deleted.
-pub(super) fn bury(connection: &Connection, id: i64) -> Result<(), StoreError> {
+/// Leaves digests of the requests of a session that is deleted: of those that are known, and of those that its tombstone names.
+pub(super) fn bury(
+    connection: &Connection,
+    id: i64,
+    session: &SessionId,
+    commit: &Commit,
+) -> Result<(), StoreError> {
     for approval in all(connection, id)? {
         change(connection, &approval, |entry| {
             if let ApprovalEntry::Whole(whole) = entry {
@@ -206,11 +212,46 @@ pub(super) fn bury(connection: &Connection, id: i64) -> Result<(), StoreError> {
                     session_id: whole.request.session_id.clone(),
                     function: whole.request.function.clone(),
                     digest: whole.request.digest,
-                    resolution: whole.resolution.clone(),
+                    settled: whole.resolution.as_ref().map(Settled::from),
                 };
             }
         })?;
     }
+    let named = commit.events.iter().flat_map(|event| match event {
+        Event::SessionDeleted { approvals, .. } => approvals.as_slice(),
+        _ => &[],
+    });
+    named
+        .into_iter()
+        .try_for_each(|digest| name(connection, id, session, digest, commit.at_ms))
+}
+
+/// A request as a tombstone names it. When it was asked is not known, unless it was read before.
+fn name(
+    connection: &Connection,
+    id: i64,
+    session: &SessionId,
+    digest: &ApprovalDigest,
+    at_ms: u64,
+) -> Result<(), StoreError> {
+    let entry = ApprovalEntry::Digest {
+        approval_id: digest.approval.clone(),
+        session_id: session.clone(),
+        function: digest.function.clone(),
+        digest: digest.digest,
+        settled: digest.settled.clone(),
+    };
+    connection
+        .prepare_cached(
+            "INSERT INTO approval (id, session, call, requested_at_ms, entry) VALUES (?1, ?2, '', ?3, ?4)
+             ON CONFLICT (id) DO UPDATE SET entry = ?4",
+        )?
+        .execute(params![
+            digest.approval.as_str(),
+            id,
+            number(at_ms),
+            serde_json::to_string(&entry)?,
+        ])?;
     Ok(())
 }
 

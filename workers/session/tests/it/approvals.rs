@@ -32,11 +32,9 @@ fn resolution(entry: &ApprovalEntry) -> (String, Option<Resolution>) {
                 whole.resolution.clone(),
             )
         }
-        ApprovalEntry::Digest {
-            approval_id,
-            resolution,
-            ..
-        } => (approval_id.to_string(), resolution.clone()),
+        ApprovalEntry::Digest { approval_id, .. } => {
+            panic!("the session of {approval_id} is not deleted")
+        }
     }
 }
 

@@ -154,6 +154,7 @@ pub(crate) fn said(text: &str) -> Event {
             text: text.to_owned(),
         },
         options: TurnOptions::default(),
+        appended: false,
     }
 }
 

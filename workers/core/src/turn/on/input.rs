@@ -1,4 +1,4 @@
-//! What an input means: a message, a stop, a decision, a result from outside, a timer.
+//! What an input means: a message, a stop, a decision, a result from outside, a timer, administration.
 
 use teamster_protocol::{
     ApprovalId, Event, Message,
@@ -11,7 +11,11 @@ use teamster_protocol::{
 use crate::context;
 use crate::turn::state::State;
 
-use super::{Incoming, Input, close};
+use super::{
+    Incoming, Input,
+    admin::{delete, on_admin},
+    close,
+};
 
 pub(super) fn on_input(state: &State, incoming: &Incoming, at_ms: u64) -> Vec<Event> {
     let drop = |why: DropReason| {
@@ -37,9 +41,13 @@ pub(super) fn on_input(state: &State, incoming: &Incoming, at_ms: u64) -> Vec<Ev
         Input::Control(Control::Result(deliver)) => {
             on_delivery(state, deliver).unwrap_or_else(drop)
         }
-        Input::Control(Control::Admin(admin)) => drop(DropReason::Malformed {
-            message: format!("{} may not administer sessions yet", admin.by),
-        }),
+        Input::Control(Control::Admin(admin)) => {
+            on_admin(state, admin, incoming.seq, at_ms).unwrap_or_else(drop)
+        }
+        Input::Deletion { admin, queued } => {
+            delete(state, admin, *queued, incoming.seq, at_ms).unwrap_or_else(drop)
+        }
+        Input::Refused { why, .. } => drop(why.clone()),
         Input::Control(Control::Timer(timer)) => on_timer(state, timer, at_ms).unwrap_or_else(drop),
     }
 }
@@ -58,6 +66,7 @@ fn on_message(state: &State, send: &Send) -> Vec<Event> {
             text: send.text.clone(),
         },
         options: send.options.clone(),
+        appended: false,
     };
     created.into_iter().chain([added]).collect()
 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use teamster_protocol::{
-    Arguments, Class, Digest, Event, Lane, Message, MessageId, SessionId,
+    Arguments, Class, Commit, Digest, Event, Lane, Message, MessageId, SessionId,
+    commit::Bell,
     event::{DropReason, EndReason},
     function::router::{Completion, CompletionError, ErrorKind, Part},
     hook::Point,
@@ -15,27 +16,30 @@ use teamster_protocol::{
 };
 
 use super::super::{
-    Action, Decided, Draft, Env, Incoming, Input, Outcome, Sent, Settings, State, next, settle,
+    Action, Decided, Draft, Env, Incoming, Input, Outcome, Sent, Settings, State, draft::Sealed,
+    next, settle,
 };
 
 use super::{call_part, completion, function, judgement, message, principal, text_part};
 
 /// A driver that answers by script, for tables.
-struct Desk {
+pub(super) struct Desk {
     draft: Draft,
     settings: Settings,
     bound: BTreeSet<Point>,
     now_ms: u64,
+    stored: u64,
 }
 
 impl Desk {
-    fn new(options: TurnOptions) -> Self {
+    pub(super) fn new(options: TurnOptions) -> Self {
         let session = SessionId::parse("s").expect("valid");
         let mut desk = Self {
             draft: Draft::new(State::new(session.clone())),
             settings: Settings::default(),
             bound: BTreeSet::new(),
             now_ms: 1_000,
+            stored: 0,
         };
         let Input::Message(mut send) = message(&session, "first") else {
             panic!("a message")
@@ -49,12 +53,111 @@ impl Desk {
         desk
     }
 
-    fn take(&mut self, outcome: &Outcome) {
+    pub(super) fn take(&mut self, outcome: &Outcome) {
         assert!(self.draft.take(outcome, self.now_ms), "it fits");
     }
 
+    pub(super) fn state(&self) -> &State {
+        self.draft.state()
+    }
+
+    /// Whether an input fits into the draft; then it is taken.
+    pub(super) fn fits(&mut self, lane: Lane, seq: u64, input: Input) -> bool {
+        let incoming = Incoming { lane, seq, input };
+        self.draft.take(&Outcome::Input(incoming), self.now_ms)
+    }
+
+    /// Stores the draft.
+    pub(super) fn commit(&mut self) -> Commit {
+        let sealed = self.seal();
+        let commit = sealed.commit.clone();
+        self.stored += 1;
+        let empty = Draft::new(State::new(self.draft.state().session.clone()));
+        let draft = std::mem::replace(&mut self.draft, empty);
+        self.draft = Draft::new(draft.stored(&sealed, self.stored));
+        commit
+    }
+
+    fn seal(&self) -> Sealed {
+        let me = Incarnation::parse("me").expect("valid");
+        let bell = Bell {
+            lane: Lane::In,
+            seq: 1,
+        };
+        self.draft.seal(&me, bell, self.now_ms).expect("encodes")
+    }
+
+    /// Why the input that was taken last was dropped.
+    pub(super) fn dropped(&self) -> Option<DropReason> {
+        match self.seal().commit.events.last() {
+            Some(Event::InputDropped { why, .. }) => Some(why.clone()),
+            _ => None,
+        }
+    }
+
+    /// Lets the model call a function that a person must decide about.
+    pub(super) fn hold(&mut self, name: &str, arguments: &str) {
+        let action = self.generate(vec![call_part(name, arguments)], StopReason::Call);
+        let Action::Decide(call) = action else {
+            panic!("nothing to decide: {action:?}")
+        };
+        let decided = Decided::Hold {
+            function: function("t::ask"),
+            arguments: Arguments::parse(arguments).expect("valid"),
+            judgement: judgement(),
+            holder: function("approval::gate"),
+            rest: Vec::new(),
+        };
+        self.take(&Outcome::Decided {
+            call,
+            decided,
+            notes: Vec::new(),
+        });
+    }
+
+    /// Allows the next call, which changes something.
+    pub(super) fn allow(&mut self) {
+        let Action::Decide(call) = self.action() else {
+            panic!("nothing to decide: {:?}", self.action())
+        };
+        let decided = Decided::Allow {
+            class: Class::Write,
+            is_repeatable: false,
+            timeout_ms: 1,
+            arguments: None,
+            judgement: None,
+        };
+        self.take(&Outcome::Decided {
+            call,
+            decided,
+            notes: Vec::new(),
+        });
+    }
+
+    /// Settles until something must be done outside, and stores what does not fit into one commit.
+    pub(super) fn action_storing(&mut self) -> Action {
+        for _ in 0..100 {
+            let env = Env {
+                bound: &self.bound,
+                price: None,
+                settings: &self.settings,
+                now_ms: self.now_ms,
+            };
+            let action = next(self.draft.state(), &env);
+            match settle(self.draft.state(), &action, &env) {
+                Some(events) => {
+                    if !self.draft.apply(events, self.now_ms) {
+                        self.commit();
+                    }
+                }
+                None => return action,
+            }
+        }
+        panic!("the machine does not come to an end");
+    }
+
     /// Settles until something must be done outside.
-    fn action(&mut self) -> Action {
+    pub(super) fn action(&mut self) -> Action {
         for _ in 0..100 {
             let env = Env {
                 bound: &self.bound,
@@ -71,7 +174,7 @@ impl Desk {
         panic!("the machine does not come to an end");
     }
 
-    fn generate(&mut self, parts: Vec<Part>, stop: StopReason) -> Action {
+    pub(super) fn generate(&mut self, parts: Vec<Part>, stop: StopReason) -> Action {
         let Action::Generate(request) = self.action() else {
             panic!("wants no generation: {:?}", self.action())
         };
@@ -84,7 +187,7 @@ impl Desk {
     }
 
     /// Runs a read with a fixed result.
-    fn read(&mut self, result: &str) -> Action {
+    pub(super) fn read(&mut self, result: &str) -> Action {
         let Action::Decide(call) = self.action() else {
             panic!("nothing to decide: {:?}", self.action())
         };
@@ -113,10 +216,10 @@ impl Desk {
                 whole: None,
             });
         }
-        self.action()
+        self.action_storing()
     }
 
-    fn reason(&self) -> Option<EndReason> {
+    pub(super) fn reason(&self) -> Option<EndReason> {
         self.draft
             .state()
             .last

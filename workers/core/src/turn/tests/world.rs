@@ -3,12 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use teamster_protocol::{
-    Arguments, CallId, Class, Commit, Digest, Event, Lane, Message, MessageId, Phase, SessionId,
+    Arguments, BlobRef, CallId, Class, Commit, Digest, Event, Lane, Message, MessageId, Phase,
+    SessionId,
     commit::Bell,
     function::router::{Completion, CompletionError, ErrorKind},
     hook::Point,
     id::Incarnation,
-    input::{Control, Decide, Decision, Stop, Timer},
+    input::{
+        Admin, AdminAction, Appended, Control, Decide, Decision, Fork, SessionOptions, Stop, Timer,
+        TurnOptions,
+    },
     message::{ResultKind, StopReason},
 };
 
@@ -50,6 +54,8 @@ pub(super) struct World {
     bound: BTreeSet<Point>,
     settings: Settings,
     crashes_left: u32,
+    /// Whether somebody administers the session meanwhile.
+    is_administered: bool,
 }
 
 impl World {
@@ -72,6 +78,7 @@ impl World {
             bound,
             settings: Settings::default(),
             crashes_left: 12,
+            is_administered: false,
         };
         let messages = 1 + world.dice.roll(6);
         for index in 0..messages {
@@ -82,6 +89,86 @@ impl World {
             }
         }
         world
+    }
+
+    /// The same, while somebody administers the session.
+    pub(super) fn administered(seed: u64) -> Self {
+        let mut world = Self::new(seed);
+        world.is_administered = true;
+        for _ in 0..world.dice.roll(3) {
+            world.administer();
+        }
+        world
+    }
+
+    /// Somebody changes, adds to, deletes or creates the session, perhaps.
+    fn administer(&mut self) {
+        if !self.is_administered || !self.dice.happens(40) {
+            return;
+        }
+        let lane = self.lanes.get(&Lane::Ctl).map_or(0, Vec::len);
+        let key = format!("admin-{lane}");
+        let action = match self.dice.roll(12) {
+            0 => AdminAction::Delete,
+            1 => AdminAction::Create {
+                session: SessionOptions::default(),
+            },
+            2 => AdminAction::Fork {
+                fork: Box::new(Self::fork()),
+            },
+            3..=5 => AdminAction::SetMeta {
+                title: Some(key.clone()),
+                metadata: BTreeMap::new(),
+            },
+            6..=8 => AdminAction::Append {
+                messages: vec![
+                    Appended::User {
+                        text: format!("secret {key}"),
+                    },
+                    Appended::Custom {
+                        kind: "note".to_owned(),
+                        text: format!("secret {key}"),
+                    },
+                ],
+            },
+            _ => AdminAction::Append {
+                messages: vec![Appended::Custom {
+                    kind: "note".to_owned(),
+                    text: format!("secret {key}"),
+                }],
+            },
+        };
+        let admin = Admin {
+            id: MessageId::of_input(&self.session, "admin", &key),
+            by: principal(),
+            action,
+        };
+        for _ in 0..=u64::from(self.dice.happens(20)) {
+            let input = Input::Control(Control::Admin(Box::new(admin.clone())));
+            self.push(Lane::Ctl, input);
+        }
+    }
+
+    fn fork() -> Fork {
+        Fork {
+            source: SessionId::parse("source").expect("valid"),
+            at: 3,
+            hash: Digest::of("source"),
+            transcript: BlobRef::of(b"[]"),
+            messages: 1,
+            options: TurnOptions::default(),
+            masked: Vec::new(),
+            stored: BTreeMap::new(),
+            session: SessionOptions::default(),
+        }
+    }
+
+    /// What the fork's stored value holds.
+    pub(super) fn base() -> Vec<Message> {
+        vec![Message::Notice {
+            id: MessageId::of_input(&SessionId::parse("source").expect("valid"), "x", "y"),
+            text: "from the source".to_owned(),
+        }]
     }
 
     fn push(&mut self, lane: Lane, input: Input) {
@@ -110,6 +197,9 @@ impl World {
                 .absorb(commit, Digest::of(bytes), index as u64 + 1)
                 .expect("a sound chain");
         }
+        if state.missing().is_some() {
+            state.supply(Self::base());
+        }
         state
     }
 
@@ -132,7 +222,7 @@ impl World {
         }
         for _ in 0..2_000 {
             self.now_ms += self.dice.roll(40);
-            self.drain(&mut draft);
+            draft = self.drain(draft, &me);
             let action = self.next(&draft);
             let needs_commit = match action.barrier() {
                 Barrier::None => false,
@@ -152,13 +242,20 @@ impl World {
                 continue;
             }
             if let Some(events) = self.settle(&draft, &action) {
-                assert!(draft.apply(events, self.now_ms));
+                if !draft.apply(events, self.now_ms) {
+                    draft = self.commit(draft, &me);
+                }
                 continue;
             }
+            self.administer();
             match self.execute(&draft, &action) {
-                Some(outcomes) => outcomes
-                    .iter()
-                    .for_each(|outcome| assert!(draft.take(outcome, self.now_ms))),
+                Some(outcomes) => {
+                    for outcome in &outcomes {
+                        while !draft.take(outcome, self.now_ms) {
+                            draft = self.commit(draft, &me);
+                        }
+                    }
+                }
                 None => return true,
             }
             if self.crash() {
@@ -174,18 +271,40 @@ impl World {
         dies
     }
 
-    fn drain(&mut self, draft: &mut Draft) {
+    fn drain(&mut self, mut draft: Draft, me: &Incarnation) -> Draft {
         while let Some(incoming) = self.unread(Lane::Ctl, draft.state().cursor.ctl) {
-            assert!(draft.take(&Outcome::Input(incoming), self.now_ms));
+            draft = self.take(draft, incoming, me);
         }
         while draft.state().takes_messages()
             && let Some(incoming) = self.unread(Lane::In, draft.state().cursor.input)
         {
-            assert!(draft.take(&Outcome::Input(incoming), self.now_ms));
+            draft = self.take(draft, incoming, me);
             if self.dice.happens(50) {
                 break;
             }
         }
+        draft
+    }
+
+    /// Takes an input. Only a deletion is a commit of its own; everything else here is small.
+    fn take(&mut self, mut draft: Draft, mut incoming: Incoming, me: &Incarnation) -> Draft {
+        if let Input::Control(Control::Admin(admin)) = &incoming.input
+            && admin.action == AdminAction::Delete
+        {
+            let queued = self.lanes.get(&Lane::In).map_or(0, Vec::len);
+            incoming.input = Input::Deletion {
+                admin: (**admin).clone(),
+                queued: queued as u64,
+            };
+        }
+        let outcome = Outcome::Input(incoming);
+        while !draft.take(&outcome, self.now_ms) {
+            draft = self.commit(draft, me);
+        }
+        if draft.state().missing().is_some() {
+            draft.supply(Self::base());
+        }
+        draft
     }
 
     fn env(&self) -> Env<'_> {
