@@ -308,6 +308,10 @@ async fn a_consumer_in_python_goes_on_where_it_was() {
             at_ms: 1,
             event: Event::SessionDeleted {
                 by: Principal::parse("owner").expect("valid"),
+                turns: 1,
+                queued: 0,
+                approvals: Vec::new(),
+                keys: Vec::new(),
             },
         };
         let subject = subject::notice(NoticeKind::SessionDeleted, &notice.session);
