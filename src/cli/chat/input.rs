@@ -15,7 +15,9 @@ use std::{
 use nix::{
     errno::Errno,
     poll::{PollFd, PollFlags, PollTimeout, poll},
-    sys::termios::{FlushArg, LocalFlags, SetArg, Termios, tcflush, tcgetattr, tcsetattr},
+    sys::termios::{
+        FlushArg, InputFlags, LocalFlags, SetArg, Termios, tcflush, tcgetattr, tcsetattr,
+    },
 };
 use teamster_protocol::limits;
 use tokio::sync::mpsc;
@@ -132,6 +134,9 @@ impl Terminal {
 
     fn enter(&self) {
         let mut raw = self.before.clone();
+        // What is pasted ends its lines in either way, or in both.
+        raw.input_flags
+            .remove(InputFlags::ICRNL | InputFlags::INLCR);
         raw.local_flags
             .remove(LocalFlags::ICANON | LocalFlags::ECHO | LocalFlags::IEXTEN);
         let _ = tcsetattr(io::stdin(), SetArg::TCSADRAIN, &raw);

@@ -281,12 +281,23 @@ impl Chat<'_> {
         Ok(None)
     }
 
+    /// Whether the mesh of this machine is gone altogether, server and all.
+    fn is_gone(&self) -> bool {
+        let data = self.keeper.data();
+        data.is_some_and(|data| !host::embedded::is_held(data) && !reach::was_killed(data))
+    }
+
+    /// A message is on its way and nobody is there any more who could answer: that is not waited out.
+    pub(super) async fn keep_reachable(&mut self) -> Result<(), Failure> {
+        if self.outgoing.is_empty() {
+            return Ok(());
+        }
+        self.reach_again().await
+    }
+
     /// Connects anew where the mesh that this process started is gone altogether.
     async fn reach_again(&mut self) -> Result<(), Failure> {
-        let Some(data) = self.keeper.data() else {
-            return Ok(());
-        };
-        if host::embedded::is_held(data) || reach::was_killed(data) {
+        if !self.is_gone() {
             return Ok(());
         }
         self.screen
@@ -294,6 +305,7 @@ impl Chat<'_> {
         match reach::client(self.set.global, self.set.out, Absent::Start).await {
             Ok(client) => {
                 self.client = client;
+                self.outgoing.restart();
                 if !self.here.is_new {
                     self.here.listen(&self.client);
                 }

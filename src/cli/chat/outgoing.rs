@@ -72,6 +72,12 @@ impl Outgoing {
         now - since
     }
 
+    /// Begins anew with the first message, over another connection. The key keeps it from being a second one.
+    pub(super) fn restart(&mut self) {
+        self.sending = None;
+        self.failed = None;
+    }
+
     /// Throws away what is not sent; the texts.
     pub(super) fn clear(&mut self) -> Vec<String> {
         self.sending = None;

@@ -240,6 +240,7 @@ impl<'a> Chat<'a> {
         }
         self.prompt();
         loop {
+            self.keep_reachable().await?;
             self.want_line();
             self.draw();
             let left = match self.wake(&mut signals).await {

@@ -8,7 +8,7 @@ use teamster_core::display;
 use teamster_protocol::{
     Phase,
     function::session::{ListReply, ListRequest, SessionInfo},
-    text,
+    limits, text,
     usage::NanoUsd,
 };
 
@@ -23,8 +23,6 @@ use crate::{
     client::{Client, session::Session},
 };
 
-/// Sessions that one question to the worker brings at most.
-const PAGE: u32 = 500;
 /// Bytes of a title or of what was said last in a line.
 const NAME_BYTES_MAX: usize = 80;
 
@@ -76,11 +74,12 @@ async fn list(client: &Client, options: &Ls) -> Result<ListReply, Failure> {
     };
     loop {
         let wanted = usize::try_from(options.limit).unwrap_or(usize::MAX);
-        let left = u32::try_from(wanted.saturating_sub(listed.sessions.len())).unwrap_or(PAGE);
+        let left = u32::try_from(wanted.saturating_sub(listed.sessions.len()))
+            .unwrap_or(limits::SESSIONS_LISTED_MAX);
         let request = ListRequest {
             status: options.status.clone(),
             metadata: metadata.clone(),
-            limit: Some(left.min(PAGE)),
+            limit: Some(left.min(limits::SESSIONS_LISTED_MAX)),
             after: listed.next.take(),
         };
         let reply = client.sessions(&request).await?;

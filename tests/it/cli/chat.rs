@@ -333,6 +333,82 @@ async fn web_1_a_killed_server_costs_no_text_and_doubles_none() {
     assert!(up.ended(LIMIT).await.success(), "{}", up.output());
 }
 
+/// What is pasted is one message; an editor gets the terminal for itself; a decision elsewhere gives the typed line back.
+#[tokio::test]
+async fn a_person_pastes_edits_and_is_overtaken() {
+    let place = talking();
+    let mut up = place.up().await;
+    let editor = place.file("editor");
+    std::fs::write(&editor, "#!/bin/sh\nsed -i s/made.md/edited.md/ \"$1\"\n").expect("a file");
+    std::fs::set_permissions(&editor, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .expect("set");
+    let editor = editor.to_str().expect("text");
+    let environment = [("VISUAL", editor), ("EDITOR", editor)];
+    let mut terminal = Terminal::spawn_with(&place, &["chat", "--session", "me"], &environment);
+    terminal.shows("/help lists").await;
+    terminal.type_in("\x1b[200~two\r\nlines\rat once\x1b[201~\r");
+    terminal.shows("You said: two\nlines\nat once").await;
+    terminal.go_on();
+    terminal.type_in("write it\n");
+    terminal.shows("run exactly this?").await;
+    terminal.type_in("e\n");
+    terminal.shows("edited by owner").await;
+    terminal.shows("It is written.").await;
+    assert!(
+        place.workspace().join("edited.md").exists() && !place.workspace().join("made.md").exists()
+    );
+    terminal.shows_times("completed · ", 2).await;
+
+    terminal.type_in("write once more\n");
+    terminal.shows_times("run exactly this?", 1).await;
+    let list = ["approvals", "ls", "--json"];
+    let approval = wait::some(LIMIT, "the call is held", || async {
+        let listed = document(&place.run(&list).await);
+        listed["pending"][0]["approval_id"]
+            .as_str()
+            .map(str::to_owned)
+    })
+    .await;
+    terminal.type_in("half a li");
+    assert_eq!(code(&place.run(&["approvals", "deny", &approval]).await), 0);
+    terminal.shows("denied by owner through cli").await;
+    terminal.shows("It is not written.").await;
+    terminal.type_in("\x15/quit\n");
+    assert!(terminal.ended().await.success());
+    assert!(terminal.is_as_before());
+    up.terminate();
+    assert!(up.ended(LIMIT).await.success(), "{}", up.output());
+}
+
+/// Nothing of the mesh is left: the next message starts it, and the conversation goes on.
+#[tokio::test]
+async fn a_person_goes_on_after_the_whole_mesh_was_killed() {
+    let place = talking();
+    let mut terminal = Terminal::spawn(&place, &["chat", "--session", "me"]);
+    terminal.type_in("hello\n");
+    terminal.shows("You said: hello").await;
+    let up = super::holder(&place.data());
+    let server = nix::unistd::Pid::from_raw(i32::try_from(server(&place)).expect("a process"));
+    for pid in [up, server] {
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).expect("it runs");
+    }
+    wait::until(LIMIT, "the mesh is gone", || async {
+        teamster::host::embedded::holder(&place.data()).is_none()
+    })
+    .await;
+    terminal.type_in("are you there?\n");
+    terminal.shows("You said: are you there?").await;
+    terminal.type_in("\x04");
+    assert!(terminal.ended().await.success());
+    assert_eq!(turns(&place, "me").await, 2);
+    let pid = super::holder(&place.data());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("it runs");
+    wait::until(LIMIT, "the mesh ends", || async {
+        nix::sys::signal::kill(pid, None).is_err()
+    })
+    .await;
+}
+
 fn server(place: &Place) -> u64 {
     let record =
         std::fs::read(place.data().join("nats/server.json")).expect("a record of the server");

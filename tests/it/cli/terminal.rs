@@ -31,6 +31,11 @@ pub struct Terminal {
 
 impl Terminal {
     pub fn spawn(place: &Place, arguments: &[&str]) -> Self {
+        Self::spawn_with(place, arguments, &[])
+    }
+
+    /// With these environment variables.
+    pub fn spawn_with(place: &Place, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         let pair = openpty(None, None).expect("a terminal");
         let end = || Stdio::from(pair.slave.try_clone().expect("a second handle"));
         let mut command = place.command(arguments);
@@ -39,7 +44,8 @@ impl Terminal {
             .stdout(end())
             .stderr(end())
             .env("TERM", "xterm")
-            .env_remove("NO_COLOR");
+            .env_remove("NO_COLOR")
+            .envs(environment.iter().copied());
         let mut command = Command::from(command);
         let child = command.kill_on_drop(true).spawn().expect("it starts");
         let bytes = Arc::new(Mutex::new(Vec::new()));
@@ -65,11 +71,20 @@ impl Terminal {
         self.keyboard.write_all(text.as_bytes()).expect("typed");
     }
 
+    /// What a shell does when it goes on with a job that was stopped.
+    pub fn go_on(&self) {
+        self.signal(Signal::SIGCONT);
+    }
+
     /// Ctrl-C; the terminal is nobody's controlling one, so the signal is sent by hand.
     pub fn interrupt(&self) {
+        self.signal(Signal::SIGINT);
+    }
+
+    fn signal(&self, signal: Signal) {
         let pid = self.child.id().expect("it runs");
         let pid = Pid::from_raw(i32::try_from(pid).expect("a process"));
-        kill(pid, Signal::SIGINT).expect("it runs");
+        kill(pid, signal).expect("it runs");
     }
 
     /// Everything that was written.
