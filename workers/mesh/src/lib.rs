@@ -26,6 +26,7 @@ pub mod credential;
 mod dial;
 mod direct;
 pub mod error;
+pub mod feed;
 pub mod function;
 pub mod generation;
 pub mod lane;

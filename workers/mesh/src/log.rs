@@ -22,7 +22,7 @@ use crate::{
 };
 
 pub use follow::Follow;
-pub(crate) use noise::Reported;
+pub(crate) use noise::{Reported, is_commit};
 pub use scan::{End, Scan, Scanned};
 
 /// How long the last commit is looked for behind messages that are none.

@@ -2,6 +2,9 @@
 //!
 //! At least once: the same notice may stand there twice, and is recognised by its id.
 
+use std::time::Duration;
+
+use async_nats::{HeaderMap, header::NATS_MESSAGE_ID};
 use serde::Deserialize;
 use teamster_protocol::{
     SessionId,
@@ -16,6 +19,9 @@ use crate::{
     topology::EVENTS,
     wire::StoredMessage,
 };
+
+/// Pause before it is asked again where notices end.
+const ASK_AGAIN: Duration = Duration::from_millis(200);
 
 /// The stream EVENTS, through one worker's connection.
 #[derive(Clone)]
@@ -84,8 +90,11 @@ pub enum Told {
 /// A reader of notices.
 pub struct Reading {
     reads: Reads<()>,
-    _reader: Reader,
-    _mesh: Mesh,
+    reader: Reader,
+    wanted: Wanted,
+    /// The sequence at which the reader begins, until it is certain that the stream reaches so far.
+    unproven: Option<u64>,
+    mesh: Mesh,
 }
 
 impl Notices {
@@ -120,23 +129,30 @@ impl Notices {
 
     /// Reads notices behind sequence `after`, oldest first, and goes on with new ones.
     pub async fn follow(&self, wanted: &Wanted, after: u64) -> Result<Reading, Error> {
-        let (sink, reads) = channel();
-        let spec = Spec {
-            stream: EVENTS.to_owned(),
-            filters: filters(wanted),
-            start: Start::At(after.saturating_add(1)),
-            is_restarting: false,
+        let mut reading = Reading::open(&self.mesh, wanted, after);
+        let opened = reading.reader.opened().await;
+        opened.map_err(|failure| failure.during("reading notices"))?;
+        Ok(reading)
+    }
+
+    /// Publishes a notice and waits until it is stored. An event that makes none is passed by; the same notice again is dropped by
+    /// the broker for a while.
+    pub async fn publish(&self, notice: &Notice) -> Result<(), Error> {
+        let Some(kind) = NoticeKind::of(&notice.event) else {
+            return Ok(());
         };
-        let mut reader = Reader::spawn(self.mesh.wire(), spec, (), sink);
-        reader
-            .opened()
+        let body = serde_json::to_vec(notice).map_err(|error| Error::Malformed {
+            what: "a notice".to_owned(),
+            source: Box::new(error),
+        })?;
+        let mut headers = HeaderMap::new();
+        headers.insert(NATS_MESSAGE_ID, notice.id().to_string());
+        let subject = subject::notice(kind, &notice.session);
+        let stored = self.mesh.wire().store(subject, Some(headers), body.into());
+        stored
             .await
-            .map_err(|failure| failure.during("reading notices"))?;
-        Ok(Reading {
-            reads,
-            _reader: reader,
-            _mesh: self.mesh.clone(),
-        })
+            .map(drop)
+            .map_err(|failure| failure.during(format!("publishing a notice of {}", notice.session)))
     }
 }
 
@@ -159,29 +175,77 @@ fn filters(wanted: &Wanted) -> Vec<String> {
 }
 
 impl Reading {
+    fn open(mesh: &Mesh, wanted: &Wanted, after: u64) -> Self {
+        let (sink, reads) = channel();
+        let spec = Spec {
+            stream: EVENTS.to_owned(),
+            filters: filters(wanted),
+            start: Start::At(after.saturating_add(1)),
+            is_restarting: false,
+        };
+        Self {
+            reads,
+            reader: Reader::spawn(mesh.wire(), spec, (), sink),
+            wanted: wanted.clone(),
+            unproven: None,
+            mesh: mesh.clone(),
+        }
+    }
+
     /// What comes next; `None` once the connection is closed for good. Cancel-safe.
     pub async fn next(&mut self) -> Option<Told> {
         loop {
+            if let Some(jumped) = self.prove().await {
+                return Some(jumped);
+            }
             return Some(match self.reads.recv().await?.1 {
                 Read::Message(message) => read(&message),
                 Read::CaughtUp => Told::CaughtUp,
                 Read::Failed(failure) => Told::Interrupted(failure.during("reading notices")),
-                Read::Began { wanted, begun } if wanted.max(1) != begun => {
+                Read::Began { wanted, begun } => {
+                    self.unproven = Some(begun);
+                    if wanted.max(1) == begun {
+                        continue;
+                    }
                     Told::Jumped { wanted, begun }
                 }
-                Read::Began { .. } | Read::Restarted => continue,
+                Read::Restarted => continue,
             });
         }
     }
+
+    /// Sees to it that the reader does not wait for a place that the stream has yet to reach because it began anew: the broker
+    /// would let it wait, as if nothing had been lost.
+    async fn prove(&mut self) -> Option<Told> {
+        while let Some(wanted) = self.unproven {
+            match self.mesh.notices().window().await {
+                Ok(window) if window.last.saturating_add(1) < wanted => {
+                    *self = Self::open(&self.mesh, &self.wanted, window.last);
+                    let begun = window.last.saturating_add(1);
+                    return Some(Told::Jumped { wanted, begun });
+                }
+                Ok(_) => self.unproven = None,
+                Err(error) => {
+                    tracing::debug!(%error, "whether notices go on where they were is asked again");
+                    tokio::time::sleep(ASK_AGAIN).await;
+                }
+            }
+        }
+        None
+    }
 }
 
+/// The server stores its answers wherever a request's reply subject points: what is not about what its subject says is no notice.
 fn read(message: &StoredMessage) -> Told {
     let seq = message.seq;
     let unreadable = |message: String| Told::Unreadable { seq, message };
-    let Some((kind, _)) = subject::parse_notice(&message.subject) else {
+    let Some((kind, session)) = subject::parse_notice(&message.subject) else {
         return unreadable(format!("{} is no subject of a notice", message.subject));
     };
-    match serde_json::from_slice(&message.body) {
+    match serde_json::from_slice::<Notice>(&message.body) {
+        Ok(notice) if notice.session != session || NoticeKind::of(&notice.event) != Some(kind) => {
+            unreadable("it is not about what its subject says".to_owned())
+        }
         Ok(notice) => Told::Notice {
             seq,
             kind,

@@ -242,6 +242,10 @@ fn session(rights: &mut Permissions) {
     rights.publish(["evt.*.*", "blob.*", "$KV.heads.*"]);
     rights.look("BLOBS");
     rights.read_logs();
+    // Which commits notices were made of. It could read them without; it chooses nothing that a log holds.
+    for k in 0..limits::LOG_STREAMS {
+        rights.publish([format!("$JS.ACK.LOG_{k}.events.>")]);
+    }
 }
 
 /// Reads logs and stored values, asks the router about models. Writes nothing.
@@ -294,6 +298,13 @@ fn topology(rights: &mut Permissions) {
             format!("$JS.API.CONSUMER.CREATE.{stream}.bell.>"),
             format!("$JS.API.CONSUMER.DURABLE.CREATE.{stream}.bell"),
             format!("$JS.API.CONSUMER.INFO.{stream}.bell"),
+        ]);
+    }
+    for k in 0..limits::LOG_STREAMS {
+        rights.publish([
+            format!("$JS.API.CONSUMER.CREATE.LOG_{k}.events"),
+            format!("$JS.API.CONSUMER.CREATE.LOG_{k}.events.>"),
+            format!("$JS.API.CONSUMER.INFO.LOG_{k}.events"),
         ]);
     }
 }

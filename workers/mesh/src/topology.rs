@@ -16,7 +16,7 @@ use crate::{
 };
 
 pub(crate) use plan::{
-    BELL, BLOBS, CONTROL, EVENTS, GENERATIONS, LIVE, REGISTRY, SNAP, TURNS, log_stream,
+    BELL, BLOBS, CONTROL, EVENTS, FEED, GENERATIONS, LIVE, REGISTRY, SNAP, TURNS, log_stream,
     log_stream_name,
 };
 
@@ -102,10 +102,17 @@ async fn ensure_once(wire: &Wire, topology: &Topology) -> Result<(), Error> {
     for stream in plan::streams(topology.replicas) {
         ensure_object(wire, &Object::stream(stream), deadline).await?;
     }
-    for consumer in plan::bells() {
+    let feeds = (0..teamster_protocol::limits::LOG_STREAMS).map(plan::feed);
+    for consumer in plan::bells().into_iter().chain(feeds) {
         ensure_object(wire, &Object::consumer(&consumer), deadline).await?;
     }
     Ok(())
+}
+
+/// Ensures the consumer of log stream `k` from which notices are made.
+pub(crate) async fn ensure_feed(wire: &Wire, k: u8) -> Result<(), Error> {
+    let deadline = Instant::now() + teamster_protocol::limits::BROKER_REQUEST;
+    ensure_object(wire, &Object::consumer(&plan::feed(k)), deadline).await
 }
 
 /// Ensures the doorbell consumer of one stream.
@@ -152,8 +159,8 @@ impl Object {
         }
     }
 
-    fn consumer(consumer: &plan::Bell) -> Self {
-        let (stream, name) = (consumer.stream, plan::BELL);
+    fn consumer(consumer: &plan::Durable) -> Self {
+        let (stream, name) = (&consumer.stream, consumer.name);
         Self {
             what: format!("consumer {name} of stream {stream}"),
             info: format!("CONSUMER.INFO.{stream}.{name}"),

@@ -318,6 +318,9 @@ pub const CONFIG_REFUSALS_MAX: usize = 16;
 /// How long a decision waits for the commit that takes it.
 pub const DECISION_WAIT: Duration = Duration::from_secs(10);
 
+/// How long a worker that makes notices of a commit may take; then another one gets it.
+pub const FEED_WAIT: Duration = Duration::from_secs(10);
+
 /// Sessions that one answer lists.
 pub const SESSIONS_LISTED_MAX: u32 = 500;
 /// Bytes of rows that one answer of the session worker lists; a longer list goes on in the next answer.

@@ -1,6 +1,7 @@
 //! The log, projected for questions.
 //!
-//! Owns: the namespace `session::`, a projection of all logs in `SQLite`, which can be thrown away and built anew at any time.
+//! Owns: the namespace `session::`, a projection of all logs in `SQLite`, which can be thrown away and built anew at any time, and
+//! the notices in EVENTS, which are made of commits for consumers that were away.
 //! Invariants: what it answers is what the log says; how far a log stream is read is stored in the transaction that holds what was
 //! read; a question is answered from everything that was committed before it was asked, or with a fault that says how far the
 //! projection is, never with a part.
@@ -23,6 +24,7 @@ mod error;
 mod file;
 mod functions;
 mod message;
+mod notices;
 mod project;
 mod projection;
 mod query;
@@ -51,6 +53,13 @@ pub fn worker(config: &Config) -> Result<Worker, Error> {
     .task("projection", move |mesh, cancel| async move {
         project::run(&mesh, &projected, &cancel).await;
     });
+    let worker = (0..)
+        .zip(notices::TASKS)
+        .fold(worker, |worker, (stream, name)| {
+            worker.task(name, move |mesh, cancel| async move {
+                notices::run(&mesh, stream, &cancel).await;
+            })
+        });
     Ok(functions::all(&projection)?
         .into_iter()
         .fold(worker, Worker::function))

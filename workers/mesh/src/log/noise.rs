@@ -42,7 +42,7 @@ pub(super) fn mark(headers: &mut HeaderMap, session: &SessionId) {
 }
 
 /// Whether a stored message is a commit of this session.
-pub(super) fn is_commit(headers: Option<&HeaderMap>, session: &SessionId) -> bool {
+pub(crate) fn is_commit(headers: Option<&HeaderMap>, session: &SessionId) -> bool {
     headers
         .and_then(|headers| headers.get(header::COMMIT))
         .is_some_and(|value| value.as_str() == session.token())

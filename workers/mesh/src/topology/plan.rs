@@ -24,6 +24,9 @@ pub(crate) const CONFIG: &str = "config";
 /// The doorbell consumer of TURNS and of CONTROL.
 pub(crate) const BELL: &str = "bell";
 
+/// The consumer of each log stream from which notices are made.
+pub(crate) const FEED: &str = "events";
+
 /// Bytes of a stored message around its body.
 const HEADERS_BYTES_MAX: usize = 4096;
 /// Bytes that GENERATIONS may hold. The broker sets them aside in memory when the stream is made.
@@ -45,15 +48,16 @@ pub(crate) fn log_stream_name(k: u8) -> String {
     format!("LOG_{k}")
 }
 
-/// A doorbell consumer.
-pub(super) struct Bell {
-    pub(super) stream: &'static str,
+/// A consumer that is made once and shared.
+pub(super) struct Durable {
+    pub(super) stream: String,
+    pub(super) name: &'static str,
     pub(super) config: Value,
 }
 
 /// The doorbell consumers. `max_deliver` has no limit because the broker would drop what goes beyond it in silence; attempts
 /// are counted in the log.
-pub(super) fn bells() -> Vec<Bell> {
+pub(super) fn bells() -> Vec<Durable> {
     [
         (TURNS, json!(["turn.in.>"])),
         (CONTROL, json!(["turn.ctl.>", "turn.kick.>"])),
@@ -77,9 +81,34 @@ pub(super) fn bells() -> Vec<Bell> {
                 _ => fields.insert("filter_subjects".to_owned(), filters.clone()),
             };
         }
-        Bell { stream, config }
+        Durable {
+            stream: stream.to_owned(),
+            name: BELL,
+            config,
+        }
     })
     .collect()
+}
+
+/// The consumer of a log stream from which notices are made: one message in flight, so that notices keep the log's order, however
+/// many workers share it.
+pub(super) fn feed(k: u8) -> Durable {
+    Durable {
+        stream: log_stream_name(k),
+        name: FEED,
+        config: json!({
+            "durable_name": FEED,
+            "name": FEED,
+            "deliver_policy": "all",
+            "ack_policy": "explicit",
+            "ack_wait": nanos(limits::FEED_WAIT),
+            "max_deliver": -1,
+            "max_ack_pending": 1,
+            "max_waiting": 512,
+            "filter_subject": "log.>",
+            "replay_policy": "instant",
+        }),
+    }
 }
 
 /// All streams, those of the buckets included.

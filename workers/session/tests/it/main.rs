@@ -11,5 +11,6 @@ mod ask;
 mod damage;
 mod find;
 mod money;
+mod notices;
 mod rebuild;
 mod rig;

@@ -88,6 +88,13 @@ impl Rig {
         self.served = Some(serve(mesh, worker).await.expect("served"));
     }
 
+    /// One more worker beside the one that runs, without a file.
+    pub(crate) async fn second_worker(&self) -> Serving {
+        let mesh = connect(&self.nats, "session").await;
+        let worker = worker(&Config { file: None }).expect("a worker");
+        serve(mesh, worker).await.expect("served")
+    }
+
     /// Ends the worker that runs, if any.
     pub(crate) async fn stop_worker(&mut self) {
         if let Some(served) = self.served.take() {
