@@ -36,14 +36,14 @@ const RETRY_FIRST: Duration = Duration::from_millis(50);
 pub(crate) async fn run(mesh: &Mesh, stream: u8, cancel: &CancellationToken) {
     let mut feed = Feed::open(mesh, stream);
     loop {
-        let fed = tokio::select! {
+        let commit = tokio::select! {
             () = cancel.cancelled() => return,
-            fed = feed.next() => fed,
+            commit = feed.next() => commit,
         };
-        if deal(mesh, &fed).await {
-            fed.ack().await;
+        if deal(mesh, &commit).await {
+            commit.ack().await;
         } else {
-            fed.nak(REST).await;
+            commit.nak(REST).await;
         }
     }
 }
