@@ -137,7 +137,7 @@ async fn web_1_a_consumer_gets_the_kinds_and_the_session_that_it_wants() {
     let mut reading = rig
         .mesh
         .notices()
-        .follow(0, &wanted)
+        .follow(&wanted, 0)
         .await
         .expect("notices");
     let mut known = Known::default();

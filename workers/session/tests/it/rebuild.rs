@@ -135,8 +135,8 @@ async fn a_file_that_is_deleted_while_turns_run_loses_nothing() {
                 number += 1;
                 turn(&mut writer, number, "ask", &format!("answer {number}")).await;
                 // Whatever the answer: nobody writes faster than the projection reads for long.
-                let asked = json!({"session_id": name});
-                let _ = asker.ask::<_, Value>("session::get", &asked).await;
+                let one = json!({"session_id": name});
+                let _ = asker.ask::<_, Value>("session::get", &one).await;
             }
             writer.n
         }));
