@@ -1,11 +1,13 @@
 //! The verbs on sessions: lists, search, costs, exports that verify by themselves.
 
 use serde_json::Value;
+use teamster_testkit::wait;
 
 use super::{
     chat::{script, talking},
     check_failure,
     place::{LIMIT, Place, code, document, lines},
+    terminal::Terminal,
 };
 
 async fn json(place: &Place, arguments: &[&str]) -> Value {
@@ -202,4 +204,94 @@ async fn export_and_verify(place: &Place) {
     );
     let unsure = ["sessions", "rm", "one", "--json"];
     check_failure(&unsure, &place.run(&unsure).await, (2, "cli.unconfirmed"));
+}
+
+/// WEB-1: who was away reads on behind the last sequence, each event once; who is ahead of what there is is told so.
+#[tokio::test]
+async fn web_1_events_go_on_behind_a_sequence() {
+    let place = talking();
+    let mut up = place.up().await;
+    for session in ["one", "two"] {
+        let output = script(&place, &["--session", session], b"hello\n").await;
+        assert_eq!(code(&output), 0);
+    }
+    let ends = ["events", "--kind", "turn-completed"];
+    let all = wait::some(LIMIT, "both turns are told", || async {
+        let ended = json(&place, &ends).await;
+        let count = ended["events"].as_array().map(Vec::len);
+        if count == Some(2) {
+            Some(json(&place, &["events"]).await)
+        } else {
+            None
+        }
+    })
+    .await;
+    let events = all["events"].as_array().expect("a list");
+    let seqs: Vec<u64> = events
+        .iter()
+        .filter_map(|one| one["seq"].as_u64())
+        .collect();
+    assert!(seqs.is_sorted() && seqs.len() == events.len(), "{seqs:?}");
+    let ids: std::collections::BTreeSet<&str> =
+        events.iter().filter_map(|one| one["id"].as_str()).collect();
+    assert_eq!(ids.len(), events.len(), "each once");
+    let kinds = |events: &[Value]| -> Vec<String> {
+        events
+            .iter()
+            .filter_map(|one| one["kind"].as_str().map(str::to_owned))
+            .collect()
+    };
+    for kind in [
+        "session-created",
+        "turn-started",
+        "message-added",
+        "turn-completed",
+    ] {
+        assert!(
+            kinds(events).iter().any(|one| one == kind),
+            "{kind}: {:?}",
+            kinds(events)
+        );
+    }
+
+    let middle = seqs[seqs.len() / 2].to_string();
+    let rest = json(&place, &["events", "--after", &middle]).await;
+    assert_eq!(
+        rest["events"].as_array().map(Vec::as_slice),
+        events.get(seqs.len() / 2 + 1..)
+    );
+    assert_eq!(
+        (&rest["resync"], &rest["last"]),
+        (&false.into(), &all["last"])
+    );
+    let one = json(&place, &["events", "--session", "one"]).await;
+    let mine = one["events"].as_array().expect("a list");
+    assert!(
+        !mine.is_empty() && mine.iter().all(|event| event["session"] == "one"),
+        "{one}"
+    );
+    let ahead = json(&place, &["events", "--after", "1000000"]).await;
+    assert_eq!(
+        (&ahead["resync"], &ahead["events"]),
+        (&true.into(), &all["events"])
+    );
+
+    let mut following = Terminal::spawn(&place, &["events", "--follow", "--after", &middle]);
+    following.shows("turn-completed").await;
+    assert_eq!(
+        code(&script(&place, &["--session", "three"], b"hello\n").await),
+        0
+    );
+    following.shows("turn ended: completed").await;
+    following.shows(" three  ").await;
+    following.interrupt();
+    assert_eq!(following.ended().await.code(), Some(130));
+    for wrong in [
+        ["events", "--kind", "turn", "--json"],
+        ["events", "--follow", "--quiet", "--json"],
+    ] {
+        check_failure(&wrong, &place.run(&wrong).await, (2, "cli.usage"));
+    }
+    up.terminate();
+    assert!(up.ended(LIMIT).await.success(), "{}", up.output());
 }
