@@ -8,8 +8,30 @@ const PAGE: &str = "docs/errors.md";
 
 /// Endings of file names, which look like codes.
 const ENDINGS: &[&str] = &[
-    "conf", "creds", "db", "env", "example", "git", "json", "jsonl", "lock", "log", "md", "nk",
-    "out", "pid", "rs", "sock", "sqlite", "toml", "txt", "yaml", "yml",
+    "conf",
+    "creds",
+    "db",
+    "env",
+    "example",
+    "git",
+    "json",
+    "jsonl",
+    "limit_in_bytes",
+    "lock",
+    "log",
+    "max",
+    "md",
+    "nk",
+    "out",
+    "pid",
+    "rs",
+    "sock",
+    "sqlite",
+    "toml",
+    "txt",
+    "types",
+    "yaml",
+    "yml",
 ];
 
 /// Codes whose second word is also the ending of a file name.

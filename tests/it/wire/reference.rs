@@ -323,7 +323,9 @@ fn wire(kind: &str, file: &str) -> String {
             wire(inner.strip_suffix('>').expect("closed"), file)
         );
     }
-    if let Some(inner) = kind.strip_prefix("BTreeMap<String, ") {
+    // Ids are text.
+    let keyed = ["BTreeMap<String, ", "BTreeMap<CallId, "];
+    if let Some(inner) = keyed.iter().find_map(|key| kind.strip_prefix(key)) {
         let inner = inner.strip_suffix('>').expect("closed");
         let or_null = if inner.starts_with("Option<") {
             " or null"
