@@ -12,6 +12,7 @@ use nix::{
     sched::{CloneFlags, unshare},
     sys::{
         resource::{Resource, setrlimit},
+        signal::SigSet,
         stat::{Mode, umask},
     },
     unistd::{AccessFlags, access, chdir, setsid},
@@ -53,6 +54,8 @@ fn become_command(instructions: &str, report: &File) -> Result<Said, Failure> {
     let told: Inner = serde_json::from_slice(&told).step("understand instructions")?;
     let is_probe = told.argv.is_empty();
     setsid().step("begin a session without a terminal")?;
+    // Process 1 blocks the signal that tells of ended children; a command that inherited that would wait for ever.
+    SigSet::empty().thread_set_mask().step("unblock signals")?;
     umask(Mode::S_IWGRP | Mode::S_IWOTH);
     // Whoever runs out of memory first, it is never process 1, which has to tell.
     let _ = fs::write("/proc/self/oom_score_adj", "1000");

@@ -121,6 +121,16 @@ async fn a_command_runs_in_the_workspace_and_says_how_it_ended() {
         .expect("an answer");
     assert_eq!(info["runs_commands"], true, "{info}");
     assert_eq!(info["layers"].as_array().expect("a list").len(), 10);
+    // Signals are as a program expects them, so that it can wait for its children.
+    let signals = bench
+        .prints("sleep 0.1 & wait; grep -E 'Sig(Blk|Ign)' /proc/self/status")
+        .await;
+    for line in signals.lines() {
+        let (_, bits) = line.split_once('\t').expect("two columns");
+        let bits = u64::from_str_radix(bits, 16).expect("bits");
+        // Those above 31 are the C library's own.
+        assert_eq!(bits & 0x7fff_ffff, 0, "{signals}");
+    }
     // No shell reads the arguments.
     let reply = bench
         .ask(json!({"argv": ["printf", "%s.", "$HOME", "a b", "*"]}))

@@ -73,6 +73,7 @@ async fn sec_50_memory_is_bounded() {
                 .bench
                 .ask(json!({"argv": ["sh", "-c", line], "limits": bounds}))
                 .await;
+            assert_eq!(reply["status"]["kind"], "exited", "{reply}");
             if has_groups(&reply) {
                 assert_eq!(reply["limits_hit"], json!(["memory_bytes"]), "{reply}");
             } else {
