@@ -19,6 +19,9 @@ use crate::{census::Shape, rig::connect};
 /// The worker that answers hop `n` is on a connection of its own, as the product's are.
 const ANSWERERS: [&str; 5] = ["floor-0", "floor-1", "floor-2", "floor-3", "floor-4"];
 
+/// Bytes of a request to a worker and of its answer, where the product's own took another way.
+const HOP_BYTES: (usize, usize) = (1024, 1024);
+
 /// What a loop consists of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -46,6 +49,9 @@ impl Floor {
             let subject = format!("floor.log.{k}.*");
             create(&mesh, &format!("FLOOR_{k}"), &subject, "file").await;
         }
+        let mut shape = shape;
+        // What the product asks of workers in its own process does not come over the bus; the floor asks over it all the same.
+        shape.hops.resize(ANSWERERS.len(), HOP_BYTES);
         let mut answering = JoinSet::new();
         for (name, (_, reply)) in ANSWERERS.iter().zip(&shape.hops) {
             let worker = connect(nats, name).await;
@@ -165,9 +171,13 @@ impl Floor {
 
     /// One request with the body that the product sent, and its whole answer.
     async fn ask_model(&self, http: &mut TcpStream, index: usize) {
-        let Some(body) = self.shape.bodies.get(index) else {
-            return;
-        };
+        if let Some(body) = self.shape.bodies.get(index) {
+            self.ask(http, body).await;
+        }
+    }
+
+    /// One request to the model with a body, and its whole answer.
+    pub(crate) async fn ask(&self, http: &mut TcpStream, body: &[u8]) {
         let head = format!(
             "POST /v1/chat/completions HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
             self.model,

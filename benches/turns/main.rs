@@ -1,8 +1,9 @@
 //! The benchmark of a durable turn: `cargo bench --bench turns`, `-- --json` for figures to keep.
 //!
-//! Owns: the measurements H1 (one turn after the other), H2 (64 at once) and H3 (a harness killed in mid-call), each beside
-//! the floor that the same server allowed in the same run, in alternating rounds. What counts are ratios: absolute figures
-//! belong to the machine and the moment.
+//! Owns: the measurements H1 (one turn after the other), H2 (64 at once) and H3 (a harness killed in mid-call), H1 and H2 beside
+//! the floor that the same server allowed in the same run, in alternating rounds; H4 and H5 (one long session), H6 (memory), H7
+//! (first pieces of answers), H8 (processor time, with H1 and H2). What counts are ratios: absolute figures belong to the machine
+//! and the moment.
 //!
 //! Never: an expectation. A slow machine fails nothing.
 #![allow(
@@ -16,11 +17,14 @@
 mod census;
 mod crash;
 mod floor;
+mod growth;
 mod masking;
+mod memory;
 mod model;
 mod report;
 mod rig;
 mod stats;
+mod stream;
 mod turns;
 mod watch;
 
@@ -29,7 +33,10 @@ use std::time::Duration;
 use census::Census;
 use crash::Crashes;
 use floor::Floor;
+use growth::Growth;
+use memory::Memory;
 use rig::Rig;
+use stats::Latency;
 use teamster_telemetry::task;
 use turns::{Arena, Single, Sustained};
 use watch::Watch;
@@ -42,6 +49,8 @@ pub(crate) struct Class {
     pub(crate) commits: [usize; 3],
     pub(crate) single: Vec<Single>,
     pub(crate) sustained: Vec<Sustained>,
+    pub(crate) growth: Option<Growth>,
+    pub(crate) stream: Option<Latency>,
 }
 
 /// How long turns run for a profiler.
@@ -108,7 +117,8 @@ async fn run(plan: Plan) {
     let load = report::load();
     let mut classes = Vec::new();
     for is_always in [true, false] {
-        if plan.wants("h1") || plan.wants("h2") || plan.is_profile() {
+        let wants = ["h1", "h2", "h4", "h5", "h7"].map(|name| plan.wants(name));
+        if wants.contains(&true) || plan.is_profile() {
             classes.push(class(&plan, is_always).await);
         }
     }
@@ -121,9 +131,16 @@ async fn run(plan: Plan) {
     } else {
         Crashes::default()
     };
+    let memory = if plan.wants("h6") {
+        eprintln!("h6: a thousand sessions");
+        memory::run().await
+    } else {
+        Memory::default()
+    };
     let report = report::Report {
         classes,
         crashes,
+        memory,
         load,
         plan: format!("{} rounds", plan.rounds),
     };
@@ -156,6 +173,18 @@ async fn class(plan: &Plan, is_always: bool) -> Class {
             sustained.push(arena.sustained(plan.window).await);
         }
     }
+    let growth = if plan.wants("h4") || plan.wants("h5") {
+        eprintln!("{name}: a session of many turns");
+        Some(growth::run(&arena).await)
+    } else {
+        None
+    };
+    let stream = if plan.wants("h7") {
+        eprintln!("{name}: first pieces of answers");
+        Some(stream::run(&arena).await)
+    } else {
+        None
+    };
     let Arena { rig, watch, .. } = arena;
     drop(watch);
     rig.stop().await;
@@ -165,5 +194,7 @@ async fn class(plan: &Plan, is_always: bool) -> Class {
         commits,
         single,
         sustained,
+        growth,
+        stream,
     }
 }

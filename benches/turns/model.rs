@@ -1,9 +1,12 @@
 //! The model of a measurement: answers at once, asks for as many calls as the user's message names, and keeps the bodies of
 //! requests when it is told to.
 
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
 };
 
 use serde_json::json;
@@ -27,6 +30,8 @@ pub(crate) struct Model {
 
 #[derive(Default)]
 struct Record {
+    /// When the last answer was handed out.
+    answered: Mutex<Option<Instant>>,
     is_on: AtomicBool,
     bodies: Mutex<Vec<Vec<u8>>>,
 }
@@ -56,7 +61,12 @@ impl Model {
             }
             let (made, wanted) = progress(&request.body);
             let call = calls.get(made).filter(|_| made < wanted);
-            Arc::clone(call.unwrap_or(&answer))
+            let reply = Arc::clone(call.unwrap_or(&answer));
+            *shared
+                .answered
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+            reply
         }))
         .await;
         Self { server, record }
@@ -70,6 +80,15 @@ impl Model {
     /// Requests so far.
     pub(crate) fn count(&self) -> usize {
         self.server.count()
+    }
+
+    /// When the last answer was handed out, all of it at once.
+    pub(crate) fn last_answer(&self) -> Option<Instant> {
+        *self
+            .record
+            .answered
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Begins to keep the bodies of requests, or ends it and returns them.

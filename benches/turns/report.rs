@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 use crate::{
     Class,
     crash::Crashes,
+    growth::Growth,
+    memory::Memory,
     stats::{median, over},
 };
 
@@ -14,6 +16,7 @@ use crate::{
 pub(crate) struct Report {
     pub(crate) classes: Vec<Class>,
     pub(crate) crashes: Crashes,
+    pub(crate) memory: Memory,
     /// The load of the machine before it began.
     pub(crate) load: String,
     pub(crate) plan: String,
@@ -78,6 +81,7 @@ impl Class {
             "h1": {
                 "turn_p50_ms": h1(&|round| round.turn.p50),
                 "turn_p99_ms": h1(&|round| round.turn.p99),
+                "cpu_ms_per_turn": h1(&|round| round.cpu),
                 "sent_p50_ms": h1(&|round| round.sent.p50),
                 "call_p50_ms": h1(&|round| round.call.p50),
                 "bare_hop_p50_ms": h1(&|round| round.hop.p50),
@@ -104,6 +108,8 @@ impl Class {
                 "rounds_per_s": self.sustained.iter()
                     .map(|one| [one.acks, one.path, one.turns].map(round)).collect::<Vec<_>>(),
             },
+            "growth": self.growth.as_ref().map(Growth::to_json),
+            "h7": self.stream.map(|stream| json!({"p50_ms": thousandths(stream.p50), "p99_ms": thousandths(stream.p99)})),
         })
     }
 
@@ -163,6 +169,11 @@ impl Class {
                 h1(&|r| r.hop.p50)
             );
             line(text, &hops);
+            let cpu = format!(
+                "      H8  processor time, server, model and load included: {:.2} ms per turn",
+                h1(&|r| r.cpu)
+            );
+            line(text, &cpu);
         }
         if !self.sustained.is_empty() {
             let h2 =
@@ -201,7 +212,89 @@ impl Class {
                 ),
             );
         }
+        if let Some(growth) = &self.growth {
+            growth.write(text);
+        }
+        if let Some(stream) = self.stream {
+            let words = format!(
+                "  H7  model's answer to a client's first piece of it: p50 {:.3} ms, p99 {:.3} ms",
+                stream.p50, stream.p99
+            );
+            line(text, &words);
+        }
         text.push('\n');
+    }
+}
+
+impl Growth {
+    fn to_json(&self) -> Value {
+        json!({
+            "turns": self.turns,
+            "raw_bytes": self.raw,
+            "commit_bytes": self.commits,
+            "stored_bytes": self.stored,
+            "h4_stored_by_raw": round(self.stored as f64 / self.raw as f64),
+            "h4_commits_by_raw": round(self.commits as f64 / self.raw as f64),
+            "bytes_of_an_early_turn": round(self.early_bytes),
+            "bytes_of_a_late_turn": round(self.late_bytes),
+            "early_turn_ms": thousandths(self.early),
+            "late_turn_ms": thousandths(self.late),
+            "early_model_ms": thousandths(self.early_model),
+            "late_model_ms": thousandths(self.late_model),
+            "h5_late_by_early": round(self.overhead()),
+        })
+    }
+
+    fn write(&self, text: &mut String) {
+        let raw = self.raw as f64;
+        line(
+            text,
+            &format!(
+                "  H4  {} turns in one session: {} bytes of text; all streams {:.2} x, commits {:.2} x of it; a late turn {:.2} x of an early one",
+                self.turns,
+                self.raw,
+                self.stored as f64 / raw,
+                self.commits as f64 / raw,
+                self.late_bytes / self.early_bytes.max(1.0)
+            ),
+        );
+        line(
+            text,
+            &format!(
+                "  H5  turns 2-11 {:.2} ms, the last ten {:.2} ms; the model's requests alone {:.2} and {:.2} ms: overhead {:.2} x",
+                self.early,
+                self.late,
+                self.early_model,
+                self.late_model,
+                self.overhead()
+            ),
+        );
+    }
+}
+
+impl Memory {
+    fn to_json(self) -> Value {
+        json!({
+            "workers_before_mib": round(self.workers_before),
+            "workers_after_mib": round(self.workers_after),
+            "server_before_mib": round(self.server_before),
+            "server_after_mib": round(self.server_after),
+            "all_after_mib": round(self.workers_after + self.server_after),
+        })
+    }
+
+    fn write(self, text: &mut String) {
+        line(
+            text,
+            &format!(
+                "H6  private memory, 1,000 sessions of one turn: workers {:.1} -> {:.1} MiB, nats-server {:.1} -> {:.1} MiB, together {:.1} MiB",
+                self.workers_before,
+                self.workers_after,
+                self.server_before,
+                self.server_after,
+                self.workers_after + self.server_after
+            ),
+        );
     }
 }
 
@@ -226,6 +319,7 @@ impl Report {
                 "restart": times(&self.crashes.restart),
                 "generations_repeated": self.crashes.repeated,
             },
+            "h6": (self.memory.workers_after > 0.0).then(|| self.memory.to_json()),
         })
     }
 
@@ -278,12 +372,19 @@ impl Report {
                 ),
             );
         }
+        if self.memory.workers_after > 0.0 {
+            self.memory.write(&mut text);
+        }
         text
     }
 }
 
 fn line(text: &mut String, words: &str) {
     let _ = writeln!(text, "{words}");
+}
+
+fn thousandths(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
 }
 
 /// Two digits behind the point are more than the figures are worth.

@@ -29,11 +29,11 @@ use crate::model::Model;
 /// Longer than anything here takes.
 pub(crate) const LIMIT: Duration = Duration::from_mins(1);
 /// The function that a turn calls.
-const LOOKUP: &str = "bench::lookup";
+pub(crate) const LOOKUP: &str = "bench::lookup";
 /// Bytes of its result.
 const RESULT_BYTES: usize = 1024;
 /// The workers of a turn, besides the one that serves the function.
-const WORKERS: [&str; 4] = ["router", "context", "approval-gate", "harness"];
+const WORKERS: [&str; 5] = ["router", "context", "approval-gate", "session", "harness"];
 
 /// A running mesh.
 pub(crate) struct Rig {
@@ -61,11 +61,21 @@ pub(crate) fn contract(function: &str) -> Contract {
 
 /// The configuration of all workers, with this model as the default one.
 pub(crate) fn config(model: &Model) -> Config {
-    let text = format!(
-        "harness: {{default_model: bench/instant}}\nrouter: {{providers: {{bench: {{base_url: '{}'}}}}}}\n",
+    Config::over_default(Path::new("bench.yaml"), &text(model)).expect("a configuration")
+}
+
+/// The same as a configuration file. The window is so large that nothing is left out of a request.
+pub(crate) fn text(model: &Model) -> String {
+    format!(
+        "harness: {{default_model: bench/instant}}\nrouter: {{providers: {{bench: {{base_url: '{}'}}}}}}\n\
+         context: {{windows: {{bench/instant: 1000000}}}}\n",
         model.base_url()
-    );
-    Config::over_default(Path::new("bench.yaml"), &text).expect("a configuration")
+    )
+}
+
+/// The name under which the model knows the function.
+pub(crate) fn wire() -> String {
+    wire_name::encode(&id(LOOKUP))
 }
 
 pub(crate) async fn connect(nats: &Nats, name: &str) -> Mesh {
@@ -140,7 +150,7 @@ impl Rig {
     /// Starts everything.
     pub(crate) async fn start(always: bool) -> Self {
         let (nats, operator) = server(always).await;
-        let model = Model::start(&wire_name::encode(&id(LOOKUP))).await;
+        let model = Model::start(&wire()).await;
         let result = json!({"value": "x".repeat(RESULT_BYTES - "{\"value\":\"\"}".len())});
         let lookup = Function::new(contract(LOOKUP), move |_, _: Value| {
             let result = result.clone();

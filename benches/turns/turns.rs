@@ -39,6 +39,8 @@ pub(crate) struct Single {
     pub(crate) turn: Latency,
     /// Of the turns: until `harness::send` answered.
     pub(crate) sent: Latency,
+    /// Processor time of this process and of the server per turn, in milliseconds.
+    pub(crate) cpu: f64,
     /// One call of the function.
     pub(crate) call: Latency,
     /// One bare request and its answer, of the same sizes.
@@ -74,12 +76,12 @@ impl Arena {
         }
     }
 
-    fn name(&self) -> usize {
+    pub(crate) fn name(&self) -> usize {
         self.names.fetch_add(1, Ordering::Relaxed)
     }
 
     /// One turn of a session: when it was accepted and when its end was seen.
-    async fn turn(&self, name: &str, message: &str) -> (Duration, Duration) {
+    pub(crate) async fn turn(&self, name: &str, message: &str) -> (Duration, Duration) {
         let session = session(name);
         let end = self.watch.end_of(&session);
         let begun = Instant::now();
@@ -101,6 +103,7 @@ impl Arena {
         let message = model::message(1);
         let asked = self.rig.model.count();
         let (mut sent, mut turns) = (Vec::new(), Vec::new());
+        let used = cpu(self.rig.nats.pid());
         for index in 0..WARM + count {
             let (accepted, ended) = self
                 .turn(&format!("single-{}", self.name()), &message)
@@ -115,6 +118,7 @@ impl Arena {
             2 * (WARM + count),
             "each turn asks the model twice"
         );
+        let used = cpu(self.rig.nats.pid()).saturating_sub(used);
         let (mut calls, mut hops) = (Vec::new(), Vec::new());
         for _ in 0..WARM + count {
             calls.push(self.rig.call().await);
@@ -125,6 +129,7 @@ impl Arena {
             path,
             turn: Latency::of(turns),
             sent: Latency::of(sent),
+            cpu: ms(used) / self::count(WARM + count),
             call: Latency::of(calls),
             hop: Latency::of(hops),
         }
