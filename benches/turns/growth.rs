@@ -118,15 +118,17 @@ async fn stored(mesh: &Mesh) -> u64 {
         .await
         .expect("the streams are listed");
     let list: Value = serde_json::from_slice(&answer).expect("JSON");
-    let streams = list["streams"].as_array().cloned().unwrap_or_default();
+    let streams = list.pointer("/streams").and_then(Value::as_array);
+    let is_ours = |stream: &&Value| {
+        let name = stream.pointer("/config/name").and_then(Value::as_str);
+        !name.is_some_and(|name| name.starts_with("FLOOR"))
+    };
+    let bytes = |stream: &Value| stream.pointer("/state/bytes").and_then(Value::as_u64);
     streams
-        .iter()
-        .filter(|stream| {
-            !stream["config"]["name"]
-                .as_str()
-                .is_some_and(|name| name.starts_with("FLOOR"))
-        })
-        .filter_map(|stream| stream["state"]["bytes"].as_u64())
+        .into_iter()
+        .flatten()
+        .filter(is_ours)
+        .filter_map(bytes)
         .sum()
 }
 
@@ -175,7 +177,10 @@ fn by_turn(commits: &[(usize, Commit)]) -> Vec<usize> {
 /// Bytes of what was said: the least that a transcript can be.
 fn texts(commit: &Commit) -> usize {
     let of = |message: &Message| match message {
-        Message::User { text, .. } | Message::Notice { text, .. } => text.len(),
+        Message::User { text, .. }
+        | Message::Notice { text, .. }
+        | Message::FunctionResult { text, .. }
+        | Message::Custom { text, .. } => text.len(),
         Message::Assistant { content, .. } => content
             .iter()
             .map(|part| match part {
@@ -183,7 +188,6 @@ fn texts(commit: &Commit) -> usize {
                 Content::Call(call) => call.name.len() + call.arguments.len(),
             })
             .sum(),
-        Message::FunctionResult { text, .. } | Message::Custom { text, .. } => text.len(),
     };
     commit
         .events

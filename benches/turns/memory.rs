@@ -9,7 +9,7 @@ use teamster_testkit::{Process, wait};
 
 use crate::{
     model::{self, Model},
-    rig::{LIMIT, LOOKUP, connect, contract, id, ready, send, server, session, wire},
+    rig::{LIMIT, LOOKUP, connect, contract, ready, send, server, session, wire},
     watch::Watch,
 };
 
@@ -47,12 +47,10 @@ pub(crate) async fn run() -> Memory {
     let config = crate::rig::text(&model);
     std::fs::write(data.path().join("config.yaml"), config).expect("written");
     let mut command = Command::new(env!("CARGO_BIN_EXE_teamster"));
-    command.args(["worker"]).args(teamster::host::WORKERS).args([
-        "--no-ensure",
-        "--quiet",
-        "--nats",
-        &nats.url(),
-    ]);
+    command
+        .args(["worker"])
+        .args(teamster::host::WORKERS)
+        .args(["--no-ensure", "--quiet", "--nats", &nats.url()]);
     command.arg("--data").arg(data.path());
     let process = Process::spawn(command, &data.path().join("workers.log"));
     ready(&operator, &[LOOKUP, "router::chat", "harness::send"]).await;

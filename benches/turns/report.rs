@@ -175,43 +175,7 @@ impl Class {
             );
             line(text, &cpu);
         }
-        if !self.sustained.is_empty() {
-            let h2 =
-                |figure: &dyn Fn(&crate::turns::Sustained) -> f64| over(&self.sustained, figure);
-            line(
-                text,
-                "  H2  64 at once, of 1,024 sessions            per s            floor is",
-            );
-            let row = |text: &mut String, what: &str, rate: f64, ratio: f64| {
-                line(
-                    text,
-                    &format!("      {what:<36} {rate:>9.0}             {ratio:>5.2} x"),
-                );
-            };
-            row(
-                text,
-                "floor: the publish-acks alone",
-                h2(&|r| r.acks),
-                h2(&|r| r.acks / r.turns),
-            );
-            row(
-                text,
-                "floor: with hops and model requests",
-                h2(&|r| r.path),
-                h2(&|r| r.path / r.turns),
-            );
-            row(text, "turns", h2(&|r| r.turns), 1.0);
-            line(
-                text,
-                &format!(
-                    "      p99 of a turn {:.0} ms; processor time, server, model and load included: {:.2} ms per turn, {:.2} and {:.2} ms per loop",
-                    h2(&|r| r.p99),
-                    h2(&|r| r.cpu),
-                    h2(&|r| r.path_cpu),
-                    h2(&|r| r.acks_cpu)
-                ),
-            );
-        }
+        self.write_sustained(text);
         if let Some(growth) = &self.growth {
             growth.write(text);
         }
@@ -223,6 +187,46 @@ impl Class {
             line(text, &words);
         }
         text.push('\n');
+    }
+
+    fn write_sustained(&self, text: &mut String) {
+        if self.sustained.is_empty() {
+            return;
+        }
+        let h2 = |figure: &dyn Fn(&crate::turns::Sustained) -> f64| over(&self.sustained, figure);
+        line(
+            text,
+            "  H2  64 at once, of 1,024 sessions            per s            floor is",
+        );
+        let row = |text: &mut String, what: &str, rate: f64, ratio: f64| {
+            line(
+                text,
+                &format!("      {what:<36} {rate:>9.0}             {ratio:>5.2} x"),
+            );
+        };
+        row(
+            text,
+            "floor: the publish-acks alone",
+            h2(&|r| r.acks),
+            h2(&|r| r.acks / r.turns),
+        );
+        row(
+            text,
+            "floor: with hops and model requests",
+            h2(&|r| r.path),
+            h2(&|r| r.path / r.turns),
+        );
+        row(text, "turns", h2(&|r| r.turns), 1.0);
+        line(
+            text,
+            &format!(
+                "      p99 of a turn {:.0} ms; processor time, server, model and load included: {:.2} ms per turn, {:.2} and {:.2} ms per loop",
+                h2(&|r| r.p99),
+                h2(&|r| r.cpu),
+                h2(&|r| r.path_cpu),
+                h2(&|r| r.acks_cpu)
+            ),
+        );
     }
 }
 

@@ -128,6 +128,6 @@ fn sleepers() -> usize {
     let processes = std::fs::read_dir("/proc").expect("processes");
     processes
         .filter_map(|entry| std::fs::read(entry.ok()?.path().join("cmdline")).ok())
-        .filter(|line| line == b"sleep\07001\0")
+        .filter(|line| line == b"sleep\x007001\x00")
         .count()
 }

@@ -26,7 +26,8 @@ pub(crate) fn function(context: &Arc<Context>) -> Result<Function, ParseError> {
     let context = Arc::clone(context);
     Ok(Function::new(contract, move |ctx, request| {
         let context = Arc::clone(&context);
-        async move { assemble(&context, &ctx, &request).await }
+        // Boxed: it holds a folded session.
+        async move { Box::pin(assemble(&context, &ctx, &request)).await }
     }))
 }
 
