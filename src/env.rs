@@ -1,7 +1,8 @@
 //! The environment variables of the command line, in one list.
 //!
 //! Two more belong to their owners: `TEAMSTER_NATS_SERVER` names the server's executable
-//! ([`teamster_mesh::broker::binary::ENV_SERVER`]), `TEAMSTER_LOG` chooses the lines of the log (the crate `telemetry`).
+//! ([`teamster_mesh::broker::binary::ENV_SERVER`]), `TEAMSTER_LOG` chooses the lines of the log (the crate `telemetry`, which
+//! also reads the standard variables of OpenTelemetry, `OTEL_...`).
 //!
 //! Never: values. Each is read where it is used; keys of providers are references that the router resolves.
 
@@ -13,6 +14,8 @@ pub const NATS: &str = "TEAMSTER_NATS";
 pub const CREDS: &str = "TEAMSTER_CREDS";
 /// The model for turns that name none, `provider/model`. Stronger than the configuration file, weaker than `--model`.
 pub const MODEL: &str = "TEAMSTER_MODEL";
+/// Where `up` and `worker` write their log: `file` (the data directory, the default) or `stderr`.
+pub const LOG_TO: &str = "TEAMSTER_LOG_TO";
 /// Set to anything: no colours and no cursor movement.
 pub const NO_COLOR: &str = "NO_COLOR";
 /// Base of the default data directory, by the XDG rules.

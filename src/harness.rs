@@ -23,6 +23,7 @@ mod pump;
 mod rooms;
 mod run;
 mod shared;
+mod spans;
 mod sweep;
 mod witness;
 mod work;

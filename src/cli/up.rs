@@ -10,6 +10,7 @@ use clap::Args;
 use serde_json::json;
 use teamster_core::display;
 use teamster_mesh::{Connect, broker, topology::Topology};
+use teamster_telemetry::Sink;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     time::{Instant, timeout},
@@ -148,13 +149,35 @@ fn named_policy(path: PathBuf) -> Result<PathBuf, Failure> {
 
 /// The process's log: JSON lines in the data directory.
 pub(super) fn telemetry(name: &str, data: &Path) -> Result<teamster_telemetry::Guard, Failure> {
+    let sink = match std::env::var(env::LOG_TO).unwrap_or_default().as_str() {
+        "" | "file" => Sink::File(data.join("log").join(format!("{name}.jsonl"))),
+        "stderr" => Sink::Stderr,
+        other => {
+            let message = format!("{} is {other:?}: it is `file` or `stderr`", env::LOG_TO);
+            return Err(Failure::usage("config.telemetry", message)
+                .hint("`stderr` is for a service manager that keeps the lines"));
+        }
+    };
     let options = teamster_telemetry::Options {
-        sink: teamster_telemetry::Sink::File(data.join("log").join(format!("{name}.jsonl"))),
-        format: teamster_telemetry::Format::Json,
+        format: match sink {
+            Sink::File(_) => teamster_telemetry::Format::Json,
+            // Text on a terminal, JSON for everybody else.
+            Sink::Stderr => teamster_telemetry::Format::Auto,
+        },
+        sink,
         filter: None,
     };
-    teamster_telemetry::init("teamster", &options)
-        .map_err(|error| Failure::new(Exit::Failed, "cli.log", teamster_telemetry::chain(&error)))
+    teamster_telemetry::init("teamster", &options).map_err(|error| {
+        let text = teamster_telemetry::chain(&error);
+        match error {
+            teamster_telemetry::Error::Variable { variable, .. } => {
+                Failure::usage("config.telemetry", text).hint(format_args!(
+                    "correct {variable} in the environment, or unset it"
+                ))
+            }
+            _ => Failure::new(Exit::Failed, "cli.log", text),
+        }
+    })
 }
 
 /// Says what runs, where, with which model, and how it ends.

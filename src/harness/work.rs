@@ -8,16 +8,26 @@ use teamster_core::turn::{
 };
 use teamster_mesh::{lane::Queued, log::CommitError, registry::Catalog};
 use teamster_protocol::{
-    Commit, Event, Lane, Phase, SessionId,
+    Commit, Event, Lane, Phase, SessionId, TurnId,
     event::EndReason,
     function::router::Price,
     hook::Point,
     input::{AdminAction, Control, Send},
     limits,
+    trace::Trace,
 };
+use teamster_telemetry::trace;
 use tokio::time::Instant;
+use tracing::{Instrument as _, Span};
 
-use super::{act, admin, clock, desk::Entry, outbox, run, shared::Harness, witness::Witness};
+use super::{
+    act, admin, clock,
+    desk::Entry,
+    outbox, run,
+    shared::Harness,
+    spans::{self, Spans},
+    witness::Witness,
+};
 
 /// Why a session is given up before it rests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +62,11 @@ pub(super) struct Work<'a> {
     pub(super) drain_strictly: bool,
     drained_bytes: usize,
     price: Asked,
+    spans: Spans,
+    /// The `traceparent` of the first message of the turn to come.
+    cause: Option<String>,
+    /// Gives the lines of a turn its ids.
+    lines: Option<(TurnId, Span)>,
 }
 
 impl<'a> Work<'a> {
@@ -66,6 +81,9 @@ impl<'a> Work<'a> {
             harness,
             entry,
             session: state.session.clone(),
+            spans: Spans::of(&state),
+            cause: None,
+            lines: None,
             draft: Draft::new(state),
             seeds,
             has_claim: false,
@@ -108,7 +126,9 @@ impl<'a> Work<'a> {
                 return Ok(self.draft.into_state());
             } else if !self.settle(&action).await? {
                 self.guard().await?;
-                for outcome in act::execute(&mut self, &action).await? {
+                let lines = self.lines();
+                let executed = act::execute(&mut self, &action).instrument(lines).await?;
+                for outcome in executed {
                     self.take(&outcome).await?;
                 }
             }
@@ -156,15 +176,49 @@ impl<'a> Work<'a> {
     async fn next(&mut self) -> Action {
         let bound = bound(&self.catalog());
         let price = self.price().await;
-        let env = self.env(&bound, price.as_ref());
+        let env = self.env(&bound, price.as_ref(), None);
         next(self.draft.state(), &env)
+    }
+
+    /// The span of the turn's lines.
+    fn lines(&mut self) -> Span {
+        let Some(turn) = &self.draft.state().turn else {
+            return Span::none();
+        };
+        if let Some((id, span)) = &self.lines
+            && *id == turn.id
+        {
+            return span.clone();
+        }
+        let (trace_id, span_id) = spans::place(turn, None)
+            .and_then(|place| trace::ids(&place))
+            .unzip();
+        let span = tracing::info_span!(
+            target: trace::LINES,
+            "turn",
+            session = %self.session,
+            turn = %turn.id,
+            trace_id,
+            span_id
+        );
+        self.lines = Some((turn.id.clone(), span.clone()));
+        span
+    }
+
+    /// The `traceparent` that others go on from: of a generation or a call by its id, else of the turn.
+    pub(super) fn trace(&self, id: Option<&str>) -> Option<String> {
+        let turn = self.draft.state().turn.as_ref()?;
+        spans::place(turn, id)
     }
 
     /// Does what needs nobody; false when the action is of another kind.
     async fn settle(&mut self, action: &Action) -> Result<bool, GiveUp> {
         let bound = bound(&self.catalog());
         let price = self.price().await;
-        let env = self.env(&bound, price.as_ref());
+        let trace = (*action == Action::StartTurn)
+            .then(|| spans::begin(self.cause.as_deref()))
+            .flatten();
+        let env = self.env(&bound, price.as_ref(), trace.as_ref());
         let now_ms = env.now_ms;
         let Some(events) = settle(self.draft.state(), action, &env) else {
             return Ok(false);
@@ -174,14 +228,22 @@ impl<'a> Work<'a> {
             self.commit().await?;
         } else if *action == Action::Assemble {
             self.has_looked = false;
+        } else if *action == Action::StartTurn {
+            self.cause = None;
         }
         Ok(true)
     }
 
-    fn env<'e>(&'e self, bound: &'e BTreeSet<Point>, price: Option<&'e Price>) -> Env<'e> {
+    fn env<'e>(
+        &'e self,
+        bound: &'e BTreeSet<Point>,
+        price: Option<&'e Price>,
+        trace: Option<&'e Trace>,
+    ) -> Env<'e> {
         Env {
             bound,
             price,
+            trace,
             settings: &self.harness.shared.settings,
             now_ms: clock::now_ms(),
         }
@@ -195,7 +257,7 @@ impl<'a> Work<'a> {
             return price.clone();
         }
         let model = options.model.clone().unwrap_or_default();
-        let price = act::generate::price(self.harness, &model).await;
+        let price = act::generate::price(self.harness, &model, self.trace(None)).await;
         self.price = Asked::Answered(price.clone());
         price
     }
@@ -220,6 +282,9 @@ impl<'a> Work<'a> {
                     input: read.input,
                 };
                 self.drained_bytes += queued.body.len();
+                if lane == Lane::In && self.draft.state().turn.is_none() && self.cause.is_none() {
+                    self.cause = queued.trace;
+                }
                 self.take(&Outcome::Input(incoming)).await?;
                 self.draft.supply(read.base);
             }
@@ -316,6 +381,7 @@ impl<'a> Work<'a> {
         self.has_claim = true;
         self.proof = Some(asked);
         self.drained_bytes = 0;
+        self.spans.stored(&commit, self.draft.state());
         tracing::debug!(session = %self.session, n = commit.n, seq, events = commit.events.len(), "committed");
         self.follow_up(&commit).await;
         run::ack_proven(self.entry, waiting).await;

@@ -27,6 +27,7 @@ mod planted;
 mod random;
 mod siblings;
 mod steps;
+mod traces;
 mod up;
 mod verify;
 mod world;

@@ -77,6 +77,7 @@ fn calls(plan: &str, results: usize) -> &'static [&'static str] {
         ("destroy", 0) => &["t__destroy"],
         ("slow", 0) => &["t__slow"],
         ("long", 0) => &["t__long"],
+        ("three", 0) => &["fs__read", "t__peek", "fs__read"],
         ("edit", 0) => &["fs__edit"],
         ("command", 0) => &["sandbox__exec"],
         _ => &[],
@@ -103,6 +104,7 @@ fn reply(text: &str, results: usize, gate: Option<&Gate>) -> Reply {
             "sandbox__exec" => {
                 json!({"argv": ["sh", "-c", COMMAND], "limits": {"wall_ms": 20_000}})
             }
+            "fs__read" => json!({"path": "notes.md"}),
             _ => json!({"for": text}),
         };
         reply = reply.call(

@@ -132,6 +132,7 @@ impl Outside {
         );
         for (name, class) in [
             ("t::read", Class::Read),
+            ("t::peek", Class::Read),
             ("t::write", Class::Write),
             ("t::slow", Class::Write),
             ("t::long", Class::Write),
@@ -147,7 +148,7 @@ impl Outside {
                         counter.record(&effect.line());
                     }
                     match name {
-                        "t::slow" => tokio::select! {
+                        "t::slow" | "t::peek" => tokio::select! {
                             () = door.pass() => {}
                             () = ctx.cancel.cancelled() => return Err(Fault::gone("t.cancelled", "it was cancelled")),
                         },

@@ -35,6 +35,8 @@ pub struct World {
     pub model: Model,
     pub outside: Outside,
     pub owner: Operator,
+    /// Variables of the workers that are started from now on.
+    pub env: Vec<(String, String)>,
     root: TempDir,
 }
 
@@ -74,6 +76,7 @@ impl World {
             model,
             outside,
             owner,
+            env: Vec::new(),
             root,
         };
         std::fs::create_dir(world.data()).expect("a data directory");
@@ -89,6 +92,15 @@ impl World {
 
     pub fn data(&self) -> PathBuf {
         self.root.path().join("data")
+    }
+
+    /// Gives the provider a key, for workers that are started from now on.
+    pub fn configure_key(&self, key: &str) {
+        let file = self.data().join("config.yaml");
+        let text = std::fs::read_to_string(&file).expect("a configuration");
+        let mut config: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        config["router"]["providers"]["test"]["key"] = key.into();
+        std::fs::write(file, config.to_string()).expect("a configuration");
     }
 
     pub fn workspace(&self) -> &Path {
@@ -128,6 +140,9 @@ impl World {
             .current_dir(self.workspace())
             .env_remove("TEAMSTER_CREDS")
             .env_remove("TEAMSTER_MODEL")
+            .env_remove("TEAMSTER_LOG_TO")
+            .env_remove("OTEL_EXPORTER_OTLP_ENDPOINT")
+            .envs(self.env.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null());
         let output = tempfile::Builder::new()
             .prefix("worker-")

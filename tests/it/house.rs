@@ -5,6 +5,7 @@ mod coverage;
 mod dependency;
 mod fault_code;
 mod link;
+mod log_field;
 mod manifest;
 mod source;
 pub mod tree;

@@ -51,6 +51,7 @@ fn started(name: &str, number: u64) -> Event {
             ..TurnOptions::default()
         }),
         config: Digest::ZERO,
+        trace: None,
     }
 }
 

@@ -121,7 +121,7 @@ pub(super) async fn prepare(work: &Work<'_>) -> Result<Prepared, CompletionError
             hint: fault.hint,
         }),
         Err(fault) => {
-            tracing::warn!(session = %work.session, %fault, "no context worker: the model gets the raw history");
+            tracing::warn!(session = %work.session, error = %fault, "no context worker: the model gets the raw history");
             raw(work, fixed)
         }
     }
@@ -160,10 +160,11 @@ async fn ask(work: &Work<'_>, fixed: &Fixed) -> Result<Plan, Fault> {
             "the context worker gave no answer a moment ago",
         ));
     }
+    let state = work.draft.state();
     let request = AssembleRequest {
         history: History::Session {
             session_id: work.session.clone(),
-            upto: Some(work.draft.state().n),
+            upto: Some(state.n),
         },
         model: fixed.model.clone(),
         system_prompt: Some(fixed.system_prompt.clone()),
@@ -174,8 +175,13 @@ async fn ask(work: &Work<'_>, fixed: &Fixed) -> Result<Plan, Fault> {
     let invalid = |error: &dyn std::fmt::Display| Fault::internal("context.bad_reply", error);
     let function = FunctionId::parse("context::assemble").map_err(|error| invalid(&error))?;
     let body = serde_json::to_vec(&request).map_err(|error| invalid(&error))?;
+    let generation = state
+        .turn
+        .as_ref()
+        .and_then(|turn| turn.generation.as_ref());
     let call = Call {
         timeout: limits::CONTEXT_WAIT,
+        trace: work.trace(generation.map(|open| open.request.as_str())),
         ..Call::new(function, body)
     };
     let reply = work.harness.mesh.call(call).await;

@@ -68,7 +68,8 @@ pub(super) async fn generate(
             "the request cannot be encoded",
         )]);
     };
-    let answer = chat_with_patience(work.harness, body.into());
+    let trace = work.trace(Some(request.as_str()));
+    let answer = chat_with_patience(work.harness, body.into(), trace.clone());
     let mut answer = std::pin::pin!(answer);
     let interrupt = tokio::select! {
         answer = &mut answer => return Ok(vec![outcome(work, request, answer, sent)]),
@@ -80,7 +81,7 @@ pub(super) async fn generate(
         // The router goes on; whoever has the session next joins it.
         Interrupt::Drain => Err(GiveUp::Handover),
         Interrupt::Stop | Interrupt::Timeout => {
-            abort(work.harness, request).await;
+            abort(work.harness, request, trace).await;
             let partial = tokio::time::timeout(ABORT_GRACE, answer).await;
             if interrupt == Interrupt::Timeout {
                 return Ok(vec![match partial {
@@ -136,7 +137,7 @@ pub(super) async fn recover(work: &Work<'_>, request: &RequestId) -> Outcome {
         return Outcome::Lost(request.clone());
     };
     match mesh
-        .call(chat_call(body.into()))
+        .call(chat_call(body.into(), work.trace(Some(request.as_str()))))
         .await
         .map(|bytes| serde_json::from_slice::<Completion>(&bytes))
     {
@@ -150,7 +151,11 @@ pub(super) async fn recover(work: &Work<'_>, request: &RequestId) -> Outcome {
 }
 
 /// The price of a model, if the router knows one.
-pub(in crate::harness) async fn price(harness: &Harness, model: &str) -> Option<Price> {
+pub(in crate::harness) async fn price(
+    harness: &Harness,
+    model: &str,
+    trace: Option<String>,
+) -> Option<Price> {
     let function = FunctionId::parse("router::models::get").ok()?;
     let body = serde_json::to_vec(&ModelsGetRequest {
         model: model.to_owned(),
@@ -158,17 +163,19 @@ pub(in crate::harness) async fn price(harness: &Harness, model: &str) -> Option<
     .ok()?;
     let call = Call {
         timeout: limits::BROKER_REQUEST,
+        trace,
         ..Call::new(function, body)
     };
     let reply = harness.mesh.call(call).await.ok()?;
     serde_json::from_slice::<Model>(&reply).ok()?.price
 }
 
-fn chat_call(body: bytes::Bytes) -> Call {
+fn chat_call(body: bytes::Bytes, trace: Option<String>) -> Call {
     let timeout = limits::GENERATION_MAX;
     match FunctionId::parse("router::chat") {
         Ok(function) => Call {
             timeout,
+            trace,
             ..Call::new(function, body)
         },
         Err(error) => unreachable!("a constant: {error}"),
@@ -176,10 +183,18 @@ fn chat_call(body: bytes::Bytes) -> Call {
 }
 
 /// Calls the router; one that is restarting is waited for.
-async fn chat_with_patience(harness: &Harness, body: bytes::Bytes) -> Result<Completion, Fault> {
+async fn chat_with_patience(
+    harness: &Harness,
+    body: bytes::Bytes,
+    trace: Option<String>,
+) -> Result<Completion, Fault> {
     let begun = Instant::now();
     loop {
-        match harness.mesh.call(chat_call(body.clone())).await {
+        match harness
+            .mesh
+            .call(chat_call(body.clone(), trace.clone()))
+            .await
+        {
             Ok(reply) => {
                 return serde_json::from_slice(&reply)
                     .map_err(|error| Fault::internal("router.bad_reply", error));
@@ -263,7 +278,7 @@ fn unsendable(work: &Work<'_>, request: &RequestId, error: CompletionError) -> O
     }
 }
 
-async fn abort(harness: &Harness, request: &RequestId) {
+async fn abort(harness: &Harness, request: &RequestId, trace: Option<String>) {
     let Ok(function) = FunctionId::parse("router::abort") else {
         return;
     };
@@ -274,10 +289,11 @@ async fn abort(harness: &Harness, request: &RequestId) {
     };
     let call = Call {
         timeout: ABORT_GRACE,
+        trace,
         ..Call::new(function, body)
     };
     if let Err(fault) = harness.mesh.call(call).await {
-        tracing::warn!(%request, %fault, "a stopped generation could not be ended");
+        tracing::warn!(%request, error = %fault, "a stopped generation could not be ended");
     }
 }
 

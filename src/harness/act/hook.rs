@@ -116,6 +116,11 @@ pub(super) async fn hear(
             let call = Call {
                 session: Some(work.session.clone()),
                 timeout,
+                // A call's own span stands when it has begun; until then hooks are the turn's.
+                trace: work.trace(match (&request.call, binding.point) {
+                    (Some(call), Point::PostTrigger) => Some(call.id.as_str()),
+                    _ => None,
+                }),
                 ..Call::new(binding.function.clone(), body)
             };
             match tokio::time::timeout(timeout, ask(work, call)).await {
@@ -133,7 +138,7 @@ pub(super) async fn hear(
     match answer {
         Ok(verdict) => Ok(verdict),
         Err(why) => {
-            tracing::warn!(session = %work.session, hook = %binding.function, %why, "a hook failed");
+            tracing::warn!(session = %work.session, function = %binding.function, reason = %why, "a hook failed");
             let text = format!("the hook {} failed: {why}", binding.function);
             match binding.on_error() {
                 OnError::FailClosed => Err(Deaf::Closed(text)),

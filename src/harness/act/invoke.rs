@@ -238,6 +238,7 @@ async fn call_with_patience(
             // What may run twice may also be begun by an owner that has just lost the session, or again long after the proof.
             not_after_ms: (!open.is_repeatable).then(|| work.not_after_ms()),
             timeout: limit,
+            trace: work.trace(Some(open.id.as_str())),
             ..Call::new(contract.id.clone(), arguments.as_str().to_owned())
         };
         let answer = work.harness.mesh.call(call).await;

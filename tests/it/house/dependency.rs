@@ -30,7 +30,12 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("opentelemetry_sdk", &["teamster-telemetry"]),
     (
         "reqwest",
-        &["teamster-router", "teamster-telegram", "teamster-gateway"],
+        &[
+            "teamster-router",
+            "teamster-telegram",
+            "teamster-gateway",
+            "teamster-telemetry",
+        ],
     ),
     ("rmcp", &["teamster-mcp", "teamster-gateway"]),
     ("rusqlite", &["teamster-session"]),

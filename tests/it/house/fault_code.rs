@@ -34,6 +34,9 @@ const ENDINGS: &[&str] = &[
     "yml",
 ];
 
+/// First words of names of telemetry, which look like codes.
+const TELEMETRY: &[&str] = &["error", "otel", "service", "teamster"];
+
 /// Codes whose second word is also the ending of a file name.
 const CODES: &[&str] = &["fs.git"];
 
@@ -102,7 +105,8 @@ fn is_code(word: &str) -> bool {
                 .chars()
                 .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
     };
-    is_name(worker) && is_name(name) && (CODES.contains(&word) || !ENDINGS.contains(&name))
+    let is_code = is_name(worker) && is_name(name) && !TELEMETRY.contains(&worker);
+    is_code && (CODES.contains(&word) || !ENDINGS.contains(&name))
 }
 
 /// The codes that the page explains.

@@ -106,6 +106,7 @@ const TYPES: &[(&str, &[Shown])] = &[
         &[
             ("message.rs", "Message", "Message"),
             ("message.rs", "Content", "Content"),
+            ("trace.rs", "Trace", "Trace"),
             ("message.rs", "WireCall", "WireCall"),
             ("message.rs", "ResultKind", "ResultKind"),
             ("message.rs", "StopReason", "StopReason"),

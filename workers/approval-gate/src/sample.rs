@@ -57,6 +57,7 @@ pub(crate) fn started(turn: &str) -> Event {
         number: 1,
         options: None,
         config: Digest::ZERO,
+        trace: None,
     }
 }
 

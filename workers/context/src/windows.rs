@@ -81,7 +81,7 @@ impl Windows {
                 None
             }
             Err(fault) => {
-                tracing::warn!(model, %fault, "the router does not say how large a model's window is");
+                tracing::warn!(model, error = %fault, "the router does not say how large a model's window is");
                 return self.known().get(model).and_then(|card| card.model.clone());
             }
         };

@@ -211,7 +211,7 @@ impl Side {
             Pulled::Broken(why) => {
                 tracing::debug!(
                     stream = stream_of(self.lane),
-                    why,
+                    reason = why,
                     "doorbells are asked for anew"
                 );
                 self.repair = Some(self.begin_repair(mesh));

@@ -167,7 +167,7 @@ fn headers(call: &Call) -> Result<HeaderMap, Fault> {
             .map_err(|error| Fault::internal("mesh.bad_request", error))?;
         headers.insert(header::FUNCTIONS, json);
     }
-    crate::trace::inject(&mut headers);
+    crate::trace::inject(&mut headers, call.trace.as_deref());
     Ok(headers)
 }
 

@@ -86,6 +86,8 @@ pub struct Call {
     pub not_after_ms: Option<u64>,
     /// How long to wait for the answer.
     pub timeout: Duration,
+    /// The `traceparent` that the callee goes on from; none takes that of the current span.
+    pub trace: Option<String>,
 }
 
 /// A plain message.
@@ -129,6 +131,7 @@ impl Call {
             functions: None,
             not_after_ms: None,
             timeout: teamster_protocol::limits::CALL_TIMEOUT,
+            trace: None,
         }
     }
 }

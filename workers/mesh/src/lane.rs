@@ -19,6 +19,7 @@ use crate::{
     connection::Mesh,
     rfc3339,
     topology::{CONTROL, TURNS},
+    trace,
     wire::{Get, PubAck},
 };
 
@@ -49,6 +50,8 @@ pub struct Queued {
     pub kind: Option<ControlKind>,
     /// Its body.
     pub body: Bytes,
+    /// The `traceparent` of whoever sent it.
+    pub trace: Option<String>,
 }
 
 /// Both lanes, through one worker's connection.
@@ -111,6 +114,7 @@ impl Lanes {
     ) -> Result<Accepted, Error> {
         let mut headers = HeaderMap::new();
         headers.insert(NATS_MESSAGE_ID, id);
+        trace::inject(&mut headers, None);
         let ack = self
             .store_repeatedly(subject, headers, body, action)
             .await?;
@@ -186,6 +190,7 @@ impl Lanes {
             return Ok(Some(Queued {
                 seq: message.seq,
                 kind,
+                trace: trace::of(&message.headers),
                 body: message.body,
             }));
         }

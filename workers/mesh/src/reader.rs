@@ -295,7 +295,7 @@ async fn pump<Tag: Copy + Send>(
                 Pulled::Delivery(delivery) => delivery,
                 Pulled::Expired => continue,
                 Pulled::Broken(why) => {
-                    tracing::debug!(stream, why, "a reader's consumer is made anew");
+                    tracing::debug!(stream, reason = why, "a reader's consumer is made anew");
                     return false;
                 }
             },

@@ -3,11 +3,22 @@
 use async_nats::HeaderMap;
 use teamster_protocol::header;
 
-/// Adds the current span's context, if there is one.
-pub(crate) fn inject(headers: &mut HeaderMap) {
-    if let Some(parent) = teamster_telemetry::trace::current() {
-        headers.insert(header::TRACEPARENT, parent);
+/// Adds the context `above`, else the current span's, if there is one.
+pub(crate) fn inject(headers: &mut HeaderMap, above: Option<&str>) {
+    match above {
+        Some(above) => headers.insert(header::TRACEPARENT, above),
+        None => {
+            if let Some(parent) = teamster_telemetry::trace::current() {
+                headers.insert(header::TRACEPARENT, parent);
+            }
+        }
     }
+}
+
+/// The context in `headers`, as far as it can be one: a broken header is none.
+pub(crate) fn of(headers: &HeaderMap) -> Option<String> {
+    let parent = headers.get(header::TRACEPARENT)?.as_str();
+    teamster_telemetry::trace::ids(parent).map(|_| parent.to_owned())
 }
 
 /// Makes `span` a child of the context in `headers`, if there is one.

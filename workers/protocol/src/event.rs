@@ -19,6 +19,7 @@ use crate::{
     input::{Decision, Fork, TurnOptions},
     message::{Message, ResultKind, StopReason},
     policy::Judgement,
+    trace::Trace,
     usage::{BudgetKind, NanoUsd, Usage},
 };
 
@@ -115,6 +116,9 @@ pub enum Event {
         options: Option<TurnOptions>,
         /// Digest of the configuration that it began with.
         config: Digest,
+        /// Its span; none where nothing was traced.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        trace: Option<Trace>,
     },
     /// A turn ended, for a reason that is written down.
     TurnEnded {

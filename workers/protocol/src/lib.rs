@@ -25,6 +25,7 @@ pub mod policy;
 pub mod registry;
 pub mod subject;
 pub mod text;
+pub mod trace;
 pub mod usage;
 pub mod wire_name;
 

@@ -24,7 +24,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 use tokio_util::sync::CancellationToken;
-use tracing::Instrument as _;
+use tracing::{Instrument as _, Span, field::Empty};
 
 use crate::{
     engine::{Engine, Stop},
@@ -74,7 +74,17 @@ impl Router {
             Entered::Running(flight) => (flight, false),
             Entered::New(takeoff) => {
                 let flight = takeoff.flight().clone();
-                let span = tracing::info_span!("chat", "gen_ai.operation.name" = "chat", "gen_ai.request.model" = request.model, request = %request.request_id);
+                let span = tracing::info_span!(
+                    "generate",
+                    otel.status_code = Empty,
+                    error.type = Empty,
+                    gen_ai.provider.name = request.model.split('/').next(),
+                    gen_ai.request.model = request.model,
+                    gen_ai.response.model = Empty,
+                    teamster.provider.attempts = Empty,
+                    session = request.session_id.as_ref().map(tracing::field::display),
+                    request = %request.request_id,
+                );
                 task::spawn(
                     "generation",
                     fly(Arc::clone(&self), ctx.mesh.clone(), request, takeoff).instrument(span),
@@ -158,6 +168,7 @@ async fn fly(router: Arc<Router>, mesh: Mesh, request: ChatRequest, takeoff: Tak
         index: 0,
     };
     let completion = router.engine.generate(&request, &stop, &mut live).await;
+    record(&completion);
     tracing::info!(
         request = %id,
         model = completion.model,
@@ -172,6 +183,19 @@ async fn fly(router: Arc<Router>, mesh: Mesh, request: ChatRequest, takeoff: Tak
         tracing::warn!(%error, "a completion could not be kept");
     }
     takeoff.land(completion, is_for_good);
+}
+
+/// What came of a generation, on its span.
+fn record(completion: &Completion) {
+    let span = Span::current();
+    span.record("gen_ai.response.model", completion.model.as_str())
+        .record("teamster.provider.attempts", completion.attempts);
+    match &completion.error {
+        None => span.record("otel.status_code", "OK"),
+        Some(error) => span
+            .record("otel.status_code", "ERROR")
+            .record("error.type", error.kind.as_str()),
+    };
 }
 
 /// What another router has made of a request, or is making of it.

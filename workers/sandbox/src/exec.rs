@@ -144,9 +144,9 @@ impl Executor {
 /// What the log may know more than the caller.
 fn report(error: Error) -> Fault {
     match &error {
-        Error::Stage(why) => tracing::error!(%why, "a command could not be started"),
+        Error::Stage(why) => tracing::error!(reason = %why, "a command could not be started"),
         Error::LayerMissing { layer, why } => {
-            tracing::warn!(layer = layer.name(), why, "a command is refused");
+            tracing::warn!(layer = layer.name(), reason = why, "a command is refused");
         }
         _ => {}
     }

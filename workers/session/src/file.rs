@@ -36,11 +36,11 @@ impl Opened {
         match Self::try_open(path) {
             Ok(Some(opened)) => return Ok(opened),
             Ok(None) => tracing::info!(
-                path = %path.display(),
+                file = %path.display(),
                 "the projection is of another version; it is built anew"
             ),
             Err(error) if error.is_damage() => tracing::warn!(
-                path = %path.display(),
+                file = %path.display(),
                 error = %teamster_telemetry::chain(&error),
                 "the projection cannot be used; it is built anew"
             ),

@@ -24,6 +24,25 @@ pub enum Error {
         #[source]
         source: tracing_subscriber::filter::ParseError,
     },
+    /// A standard variable of OpenTelemetry has a value that cannot be used.
+    #[error("{variable} is {value:?}: {why}")]
+    Variable {
+        /// The variable.
+        variable: String,
+        /// Its value; `***` where it may hold a key.
+        value: String,
+        /// What would be right.
+        why: &'static str,
+    },
+    /// The exporter of spans or figures cannot be made.
+    #[error("nothing can be sent to the collector {endpoint}")]
+    Exporter {
+        /// The collector, without credentials.
+        endpoint: String,
+        /// What is wrong.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// Another subscriber was installed before.
     #[error("logs of this process are already set up")]
     AlreadySet(#[source] tracing_subscriber::util::TryInitError),

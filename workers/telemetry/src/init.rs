@@ -5,10 +5,11 @@ use std::{
     io::IsTerminal as _,
     path::PathBuf,
     sync::Mutex,
+    time::Duration,
 };
 
 use opentelemetry::trace::TracerProvider as _;
-use opentelemetry_sdk::trace::SdkTracerProvider;
+use opentelemetry_sdk::{metrics::SdkMeterProvider, trace::SdkTracerProvider};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::{
     EnvFilter, Layer, Registry,
@@ -18,12 +19,15 @@ use tracing_subscriber::{
     util::SubscriberInitExt as _,
 };
 
-use crate::{Error, json::JsonLine};
+use crate::{Error, export, json::JsonLine, metric, otlp, outlet::Outlet, span, trace};
 
 /// The environment variable that chooses lines: a list of `target=level`.
 const FILTER_VARIABLE: &str = "TEAMSTER_LOG";
 /// Ours from `info` on, everybody else's from `warn` on. A target is a prefix: `teamster` is all our packages.
 const FILTER_DEFAULT: &str = "warn,teamster=info";
+
+/// How long the end of a process waits for a collector, for spans and for figures each.
+const FLUSH_MAX: Duration = Duration::from_secs(2);
 
 /// How a process logs. The default is right for a program in the foreground.
 #[derive(Debug, Clone, Default)]
@@ -71,16 +75,32 @@ enum Look {
 #[derive(Debug)]
 pub struct Guard {
     provider: SdkTracerProvider,
+    outlet: Option<Outlet>,
+    meters: Option<SdkMeterProvider>,
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // Fails only when it was shut down before; there is nobody left to tell.
-        let _ = self.provider.shutdown();
+        let spans = self.provider.shutdown_with_timeout(FLUSH_MAX);
+        let figures = self
+            .meters
+            .as_ref()
+            .map_or(Ok(()), |meters| meters.shutdown_with_timeout(FLUSH_MAX));
+        let lost = self.outlet.as_ref().map_or(0, Outlet::lost);
+        if spans.is_err() || figures.is_err() || lost > 0 {
+            tracing::warn!(
+                code = "telemetry.spans_lost",
+                lost,
+                spans = ?spans.err(),
+                figures = ?figures.err(),
+                "not all spans and figures reached the collector"
+            );
+        }
     }
 }
 
-/// Sets up logs and traces of this process under the name `service`, and sends panics to the log. Call it once, first.
+/// Sets up logs and traces of this process under the name `service`, and sends panics to the log. Call it once, first. The
+/// standard variables of OpenTelemetry decide whether spans and figures are exported.
 pub fn init(service: &str, options: &Options) -> Result<Guard, Error> {
     let (writer, is_terminal) = match &options.sink {
         Sink::Stderr => (
@@ -97,7 +117,17 @@ pub fn init(service: &str, options: &Options) -> Result<Guard, Error> {
         }
         Format::Auto | Format::Text => Look::Plain,
     };
-    let provider = SdkTracerProvider::builder().build();
+    let plan = otlp::plan(&|name| std::env::var(name).ok())?;
+    let resource = export::resource(service);
+    let outlet = export::spans(&plan, &resource)?;
+    let meters = export::figures(&plan, resource.clone())?;
+    let mut provider = SdkTracerProvider::builder()
+        .with_resource(resource)
+        .with_sampler(plan.sampler.clone());
+    if let Some(outlet) = &outlet {
+        provider = provider.with_span_processor(outlet.clone());
+    }
+    let provider = provider.build();
     let traces = tracing_opentelemetry::layer()
         .with_tracer(provider.tracer("teamster"))
         .with_context_activation(false)
@@ -105,14 +135,29 @@ pub fn init(service: &str, options: &Options) -> Result<Guard, Error> {
         .with_threads(false)
         .with_tracked_inactivity(false)
         // Apart from the lines' filter: a quiet log must not cut the trace that crosses this process.
-        .with_filter(Targets::new().with_target("teamster", LevelFilter::INFO));
+        .with_filter(
+            Targets::new()
+                .with_target("teamster", LevelFilter::INFO)
+                .with_target(trace::LINES, LevelFilter::OFF),
+        );
     tracing_subscriber::registry()
         .with(lines(service, look, writer).with_filter(filter(options)?))
         .with(traces)
         .try_init()
         .map_err(Error::AlreadySet)?;
     std::panic::set_hook(Box::new(log_panic));
-    Ok(Guard { provider })
+    trace::install(plan.sampler);
+    if let Some(outlet) = &outlet {
+        span::install(outlet.clone());
+    }
+    if let Some(meters) = &meters {
+        metric::install(meters);
+    }
+    Ok(Guard {
+        provider,
+        outlet,
+        meters,
+    })
 }
 
 fn lines(

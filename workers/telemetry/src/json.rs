@@ -21,6 +21,10 @@ use opentelemetry::trace::TraceContextExt as _;
 
 use crate::escape::escape_unseen;
 
+/// What a line is about: fields that stand at its top, wherever they were said. The event's own is stronger than that of a
+/// span around it.
+const IDS: [&str; 5] = ["session", "turn", "call", "request", "seq"];
+
 /// Formats events as JSON lines. Spans must be formatted with `JsonFields`.
 pub(crate) struct JsonLine {
     /// The process's name in every line.
@@ -53,14 +57,23 @@ where
         if let Some(message) = fields.message {
             put("message", message.into());
         }
-        if let Some((trace, span)) = trace_of(context) {
-            put("trace_id", trace.into());
-            put("span_id", span.into());
+        let mut spans = spans_of(context);
+        // A span that only gives lines their ids says them as its fields.
+        let said = spans.iter_mut().rev().find_map(place_of);
+        let own = trace_of(context).map(|(trace, span)| (trace.into(), span.into()));
+        if let Some((trace, span)) = own.or(said) {
+            put("trace_id", trace);
+            put("span_id", span);
+        }
+        for id in IDS {
+            let inner = || spans.iter_mut().rev().find_map(|span| taken(span, id));
+            if let Some(value) = fields.others.remove(id).or_else(inner) {
+                put(id, value);
+            }
         }
         if !fields.others.is_empty() {
             put("fields", fields.others.into());
         }
-        let spans = spans_of(context);
         if !spans.is_empty() {
             put("spans", spans.into());
         }
@@ -83,6 +96,15 @@ where
         .then(|| (span.trace_id().to_string(), span.span_id().to_string()))
 }
 
+/// Takes the place in a trace out of a span's fields.
+fn place_of(span: &mut Value) -> Option<(Value, Value)> {
+    taken(span, "trace_id").zip(taken(span, "span_id"))
+}
+
+fn taken(span: &mut Value, field: &str) -> Option<Value> {
+    span.as_object_mut()?.remove(field)
+}
+
 /// The spans around an event, outermost first: each its fields and its name.
 fn spans_of<S, N>(context: &FmtContext<'_, S, N>) -> Vec<Value>
 where
@@ -100,6 +122,8 @@ where
                 .get::<FormattedFields<N>>()
                 .and_then(|fields| serde_json::from_str::<Map<String, Value>>(fields).ok())
                 .unwrap_or_default();
+            // What the collector is told about a span is no matter of lines.
+            fields.retain(|field, _| !field.starts_with("otel."));
             fields.insert("name".to_owned(), span.name().into());
             Value::Object(fields)
         })

@@ -3,8 +3,10 @@
 //! Owns the form of a log line, the default filter, the trace context that crosses the mesh, the one place that spawns
 //! long-lived tasks, and the wrappers that keep secrets and control characters out of what is printed.
 //!
-//! Never decides what is worth a line, never sends anything over a network, and never delays the caller for longer than
-//! the write of one line.
+//! Also the export of spans and figures by the standard variables of OpenTelemetry, which happens on threads of its own.
+//!
+//! Never decides what is worth a line, never sends anything to anybody unless these variables ask for it, and never delays
+//! the caller for longer than the write of one line.
 
 #![cfg_attr(
     test,
@@ -18,9 +20,15 @@
 mod chain;
 mod error;
 mod escape;
+mod export;
 mod init;
 mod json;
+pub mod metric;
+mod otlp;
+mod outlet;
 mod redacted;
+pub mod semconv;
+pub mod span;
 pub mod task;
 pub mod trace;
 

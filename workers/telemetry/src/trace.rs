@@ -1,11 +1,92 @@
 //! W3C trace context: what lets one trace run through all workers, and over a restart.
 
+use std::sync::OnceLock;
+
 use opentelemetry::{
     Context,
-    trace::{SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState},
+    trace::{SpanContext, SpanId, SpanKind, TraceContextExt as _, TraceFlags, TraceId, TraceState},
 };
+use opentelemetry_sdk::trace::{
+    IdGenerator as _, RandomIdGenerator, Sampler, SamplingDecision, ShouldSample as _,
+};
+use sha2::{Digest as _, Sha256};
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+
+/// Target of spans that give log lines their ids and are no spans of a trace.
+pub const LINES: &str = "teamster_lines";
+
+static SAMPLER: OnceLock<Sampler> = OnceLock::new();
+
+/// Decides by this sampler which traces that begin here are kept.
+pub(crate) fn install(sampler: Sampler) {
+    let _ = SAMPLER.set(sampler);
+}
+
+/// A span's place that is stored and told to others before the span is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Its `traceparent`.
+    pub context: String,
+    /// The span above it, 16 hexadecimal digits.
+    pub parent: Option<String>,
+}
+
+/// The place of something that begins now: below the span that `cause` names, or at the top of a trace of its own. `None`
+/// where there is no cause and telemetry was not set up.
+pub fn begin(cause: Option<&str>, name: &str) -> Option<Place> {
+    let cause = cause.and_then(parse);
+    let ids = RandomIdGenerator::default();
+    let (trace, flags, parent) = match &cause {
+        Some(cause) => (
+            cause.trace_id(),
+            cause.trace_flags(),
+            Some(cause.span_id().to_string()),
+        ),
+        None => (ids.new_trace_id(), TraceFlags::default(), None),
+    };
+    let is_kept = match SAMPLER.get() {
+        Some(sampler) => {
+            let above = cause.map(|cause| Context::new().with_remote_span_context(cause));
+            let kind = SpanKind::Internal;
+            let decided = sampler.should_sample(above.as_ref(), trace, name, &kind, &[], &[]);
+            decided.decision == SamplingDecision::RecordAndSample
+        }
+        None if parent.is_some() => flags.is_sampled(),
+        None => return None,
+    };
+    let flags = TraceFlags::default().with_sampled(is_kept);
+    let span = SpanContext::new(trace, ids.new_span_id(), flags, true, TraceState::default());
+    Some(Place {
+        context: format(&span)?,
+        parent,
+    })
+}
+
+/// The `traceparent` of what happens below `above` and is called `key` there: the same for everybody who asks. `None` if
+/// `above` is no `traceparent`.
+pub fn below(above: &str, key: &str) -> Option<String> {
+    let above = parse(above)?;
+    let hash = Sha256::new()
+        .chain_update(above.trace_id().to_bytes())
+        .chain_update(above.span_id().to_bytes())
+        .chain_update(key)
+        .finalize();
+    let id = hash.first_chunk::<8>().copied()?;
+    format(&SpanContext::new(
+        above.trace_id(),
+        SpanId::from_bytes(id),
+        above.trace_flags(),
+        true,
+        TraceState::default(),
+    ))
+}
+
+/// The trace id and the span id in `traceparent`.
+pub fn ids(traceparent: &str) -> Option<(String, String)> {
+    let span = parse(traceparent)?;
+    Some((span.trace_id().to_string(), span.span_id().to_string()))
+}
 
 /// The `traceparent` of the current span, to be sent with a request or stored with a step. `None` outside of any span, or
 /// where telemetry was not set up.
@@ -44,7 +125,7 @@ pub(crate) fn format(span: &SpanContext) -> Option<String> {
 }
 
 /// Reads the header. A later version may carry more fields, which are ignored; `ff` is forbidden.
-fn parse(traceparent: &str) -> Option<SpanContext> {
+pub(crate) fn parse(traceparent: &str) -> Option<SpanContext> {
     let mut fields = traceparent.split('-');
     let version = hex(fields.next()?, 2)?;
     let trace = TraceId::from_hex(hex(fields.next()?, 32)?).ok()?;
@@ -154,5 +235,29 @@ mod tests {
     #[test]
     fn without_telemetry_there_is_no_context() {
         assert_eq!(current(), None);
+        assert_eq!(begin(None, "turn"), None);
+    }
+
+    #[test]
+    fn what_begins_for_a_cause_goes_on_in_its_trace() {
+        let begun = begin(Some(PARENT), "turn").expect("a place");
+        assert_eq!(begun.parent.as_deref(), Some("b7ad6b7169203331"));
+        let (trace, span) = ids(&begun.context).expect("readable");
+        assert_eq!(trace, "0af7651916cd43dd8448eb211c80319c");
+        assert_ne!(span, "b7ad6b7169203331");
+        assert!(begun.context.ends_with("-01"));
+    }
+
+    #[test]
+    fn everybody_finds_the_same_place_below_a_span() {
+        let one = below(PARENT, "call_1").expect("a place");
+        assert_eq!(below(PARENT, "call_1").as_ref(), Some(&one));
+        let other = below(PARENT, "call_2").expect("a place");
+        assert_ne!(one, other);
+        assert_eq!(
+            ids(&one).map(|(trace, _)| trace).as_deref(),
+            Some("0af7651916cd43dd8448eb211c80319c")
+        );
+        assert_eq!(below("nonsense", "call_1"), None);
     }
 }

@@ -9,6 +9,7 @@
     reason = "in test support a failed step is a failed test, and a task needs no name"
 )]
 
+pub mod collector;
 pub mod counter;
 pub mod fetched;
 pub mod frame;
@@ -20,6 +21,7 @@ pub mod proxy;
 pub mod secured;
 pub mod wait;
 
+pub use collector::Collector;
 pub use counter::Counter;
 pub use model::ModelServer;
 pub use nats::Nats;

@@ -12,6 +12,7 @@ use teamster_protocol::{
     input::{Decision, Fork, SessionOptions, TurnOptions},
     message::{Content, ResultKind, StopReason, WireCall},
     policy::{Effect, FunctionPolicy, Judgement, Labels},
+    trace::Trace,
     usage::{Budget, BudgetKind, NanoUsd, Usage},
 };
 
@@ -189,6 +190,10 @@ fn about_turns() -> Vec<Event> {
                 ..TurnOptions::default()
             }),
             config: Digest::of("the configuration"),
+            trace: Some(Trace {
+                context: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned(),
+                parent: Some("00f067aa0ba902b7".to_owned()),
+            }),
         },
         Event::TurnEnded {
             turn: turn(),

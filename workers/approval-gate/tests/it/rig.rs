@@ -287,6 +287,7 @@ impl Writer {
                 number: 1,
                 options: None,
                 config: Digest::ZERO,
+                trace: None,
             },
         ];
         writer.commit(Phase::Active, begun).await;

@@ -247,6 +247,7 @@ impl Writer {
                     ..TurnOptions::default()
                 }),
                 config: Digest::ZERO,
+                trace: None,
             },
         ];
         writer.commit(begun).await;

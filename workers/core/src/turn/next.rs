@@ -8,6 +8,7 @@ use teamster_protocol::{
     function::router::Price,
     hook::Point,
     limits,
+    trace::Trace,
     usage::{Budget, BudgetKind, NanoUsd},
 };
 
@@ -100,6 +101,8 @@ pub struct Env<'a> {
     pub settings: &'a Settings,
     /// The time, in milliseconds since 1970.
     pub now_ms: u64,
+    /// The span of a turn that begins now.
+    pub trace: Option<&'a Trace>,
 }
 
 /// What of the machine is configuration.

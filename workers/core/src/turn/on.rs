@@ -297,6 +297,7 @@ fn start_turn(state: &State, env: &Env<'_>) -> Vec<Event> {
         number,
         options: (resolved != state.options).then_some(resolved),
         config: env.settings.revision,
+        trace: env.trace.cloned(),
     }]
 }
 

@@ -10,6 +10,7 @@ use teamster_protocol::{
     limits,
     message::{Content, ResultKind, WireCall},
     policy::{Exposure, Judgement},
+    trace::Trace,
     usage::{NanoUsd, Usage},
 };
 
@@ -62,6 +63,8 @@ pub struct Turn {
     pub is_warned: bool,
     /// Takeovers.
     pub attempt: u32,
+    /// Its span; none where nothing was traced.
+    pub trace: Option<Trace>,
 }
 
 /// A generation's failure.
@@ -193,6 +196,7 @@ impl Turn {
             repeats: None,
             is_warned: false,
             attempt: 0,
+            trace: None,
         }
     }
 

@@ -22,7 +22,7 @@ pub use crate::turn::admin::{Base, Tombstone};
 pub use crate::turn::running::{Call, CallState, Cut, Failure, Generation, Held, Turn};
 
 /// Version of the fold. A snapshot of another version is folded anew.
-pub const FOLD_VERSION: u32 = 5;
+pub const FOLD_VERSION: u32 = 6;
 
 /// Everything that is known about a session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -391,12 +391,7 @@ impl State {
             Event::AppendWaits { messages, .. } => self.waiting.extend(messages.iter().cloned()),
             Event::SessionForked { by, fork } => self.begin_fork(by, fork, at_ms),
             Event::SessionDeleted { .. } => self.bury(event, at_ms),
-            Event::TurnStarted {
-                turn,
-                number,
-                options,
-                ..
-            } => self.start_turn(turn, *number, options.as_ref(), at_ms),
+            Event::TurnStarted { .. } => self.start_turn(event, at_ms),
             Event::TurnEnded { reason, .. } => self.end_turn(reason),
             Event::LossAccepted { lost_from, .. } => {
                 self.loss = Some(Loss {
@@ -476,15 +471,27 @@ impl State {
         self.transcript.push(message.clone());
     }
 
-    fn start_turn(&mut self, id: &TurnId, number: u64, options: Option<&TurnOptions>, at_ms: u64) {
+    fn start_turn(&mut self, event: &Event, at_ms: u64) {
+        let Event::TurnStarted {
+            turn: id,
+            number,
+            options,
+            trace,
+            ..
+        } = event
+        else {
+            return;
+        };
         if let Some(options) = options {
             self.options = options.clone();
         }
         self.asked = TurnOptions::default();
-        self.turns = number;
+        self.turns = *number;
         self.is_unanswered = false;
         self.epoch = self.drafting();
-        self.turn = Some(Turn::new(id.clone(), number, at_ms));
+        let mut turn = Turn::new(id.clone(), *number, at_ms);
+        turn.trace.clone_from(trace);
+        self.turn = Some(turn);
     }
 
     fn end_turn(&mut self, reason: &EndReason) {

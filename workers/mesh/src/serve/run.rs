@@ -11,7 +11,7 @@ use tokio::{
     time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
-use tracing::Instrument as _;
+use tracing::{Instrument as _, Span, field::Empty};
 
 use super::{
     Endpoint, Shared,
@@ -129,8 +129,7 @@ fn too_late(endpoint: &Endpoint) -> Fault {
     )
 }
 
-/// Runs the handler in a task of its own, so that neither its panic nor its blocking reaches anybody else, and says meanwhile
-/// that it runs.
+/// Runs the handler below a span of its own, which ends with the outcome, whatever that is.
 async fn run(
     shared: &Arc<Shared>,
     endpoint: &Arc<Endpoint>,
@@ -139,12 +138,41 @@ async fn run(
     cancel: CancellationToken,
     slot: OwnedSemaphorePermit,
 ) -> Outcome {
+    let span = tracing::info_span!(
+        "serve",
+        otel.kind = "server",
+        otel.status_code = Empty,
+        error.type = Empty,
+        function = %endpoint.function.contract.id,
+        session = said.session.as_ref().map(tracing::field::display),
+        call = said.call,
+    );
+    trace::extract(message.headers.as_ref(), &span);
+    let outcome = handle(shared, endpoint, message, said, cancel, slot, span.clone()).await;
+    match &outcome {
+        Ok(_) => span.record("otel.status_code", "OK"),
+        Err(fault) => span
+            .record("otel.status_code", "ERROR")
+            .record("error.type", fault.code.as_str()),
+    };
+    outcome
+}
+
+/// Runs the handler in a task of its own, so that neither its panic nor its blocking reaches anybody else, and says meanwhile
+/// that it runs.
+async fn handle(
+    shared: &Arc<Shared>,
+    endpoint: &Arc<Endpoint>,
+    message: Message,
+    said: Said,
+    cancel: CancellationToken,
+    slot: OwnedSemaphorePermit,
+    span: Span,
+) -> Outcome {
     let contract = &endpoint.function.contract;
     let allowed = contract.timeout();
     let timeout = said.timeout.map_or(allowed, |timeout| timeout.min(allowed));
     let deadline = Instant::now() + timeout;
-    let span = tracing::info_span!("serve", function = %contract.id, call = said.call);
-    trace::extract(message.headers.as_ref(), &span);
     let ctx = Ctx {
         mesh: shared.mesh.clone(),
         function: contract.id.clone(),

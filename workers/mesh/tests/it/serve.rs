@@ -284,7 +284,11 @@ async fn plain_nats_tools_find_and_inspect_a_worker() {
     let working = open("tool::work", |_, request| async move {
         Ok(Reply { text: request.text })
     });
-    let _serving = served(&mesh, "tool", vec![working, failing]).await;
+    let mut admin = open("tool::admin", |_, request| async move {
+        Ok(Reply { text: request.text })
+    });
+    admin.contract.visibility = teamster_protocol::Visibility::Operator;
+    let _serving = served(&mesh, "tool", vec![working, failing, admin]).await;
     mesh.call(call("tool::work", "x")).await.expect("answered");
     mesh.call(call("tool::fail", "x"))
         .await
@@ -303,6 +307,17 @@ async fn plain_nats_tools_find_and_inspect_a_worker() {
     assert_eq!(ping["id"], mesh.incarnation().as_str());
     let info = ask("$SRV.INFO.tool".to_owned()).await;
     assert_eq!(info["type"], "io.nats.micro.v1.info_response");
+    assert_eq!(info["endpoints"][2]["subject"], "op.*.tool.admin");
+    for endpoint in info["endpoints"].as_array().expect("endpoints") {
+        let name = endpoint["name"].as_str().expect("a name");
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+        assert!(name.chars().all(is_plain), "{name}");
+        for schema in ["request", "reply"] {
+            let text = endpoint["metadata"][schema].as_str().expect("a schema");
+            let schema: serde_json::Value = serde_json::from_str(text).expect("JSON");
+            assert_eq!(schema["type"], "object");
+        }
+    }
     let endpoint = &info["endpoints"][0];
     assert_eq!(endpoint["subject"], "fn.tool.work");
     assert_eq!(endpoint["queue_group"], "q");
@@ -322,6 +337,21 @@ async fn plain_nats_tools_find_and_inspect_a_worker() {
     assert_eq!(stats["type"], "io.nats.micro.v1.stats_response");
     assert_eq!(stats["endpoints"][0]["num_errors"], 0);
     assert_eq!(stats["endpoints"][1]["num_errors"], 1);
+    let last = stats["endpoints"][1]["last_error"].as_str();
+    assert!(last.is_some_and(|text| text.contains("tool.busy")));
+    assert!(stats["endpoints"][0]["processing_time"].as_u64() > Some(0));
+    assert_eq!(stats["endpoints"][2]["num_requests"], 0);
+    assert!(
+        stats["started"]
+            .as_str()
+            .is_some_and(|text| text.ends_with('Z'))
+    );
+    for answer in [&ping, &info, &stats] {
+        for field in ["name", "id", "version"] {
+            assert!(answer[field].is_string(), "{answer}");
+        }
+        assert!(answer["metadata"].is_object(), "{answer}");
+    }
     // An endpoint answers plain tools too.
     let answer = plain
         .request("fn.tool.work", "{\"text\":\"plain\"}".into())

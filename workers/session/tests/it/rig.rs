@@ -174,6 +174,7 @@ pub(crate) fn began(number: u64) -> Event {
             ..TurnOptions::default()
         }),
         config: Digest::ZERO,
+        trace: None,
     }
 }
 

@@ -23,7 +23,7 @@ async fn each_line_is_one_document_with_its_trace_and_panics_are_lines_too() {
     trace::set_parent(&span, PARENT);
     let error = io::Error::other("disk \u{9b}2J full");
     span.in_scope(|| {
-        tracing::info!(target: "teamster_it", n = 3, error = &error as &dyn std::error::Error, "stored");
+        tracing::info!(target: "teamster_it", n = 3, seq = 9, error = &error as &dyn std::error::Error, "stored");
         tracing::info!(target: "outsider", "not ours");
     });
     let joined = task::spawn("doomed", async { assert_eq!(1 + 1, 3, "arithmetic") }).await;
@@ -46,7 +46,8 @@ async fn each_line_is_one_document_with_its_trace_and_panics_are_lines_too() {
     assert_eq!(stored["fields"]["n"], 3);
     assert_eq!(stored["fields"]["error"], "disk \u{9b}2J full");
     assert_eq!(stored["spans"][0]["name"], "call");
-    assert_eq!(stored["spans"][0]["session"], "ses_1");
+    assert_eq!(stored["session"], "ses_1");
+    assert_eq!(stored["seq"], 9);
     assert_eq!(hook["message"], "panicked");
     assert_eq!(task["fields"]["task"], "doomed");
     assert!(

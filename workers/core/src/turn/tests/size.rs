@@ -65,6 +65,7 @@ impl Driver {
                 price: None,
                 settings: &settings,
                 now_ms: 5,
+                trace: None,
             };
             let action = next(self.draft.state(), &env);
             match settle(self.draft.state(), &action, &env) {

@@ -313,6 +313,7 @@ impl World {
             price: None,
             settings: &self.settings,
             now_ms: self.now_ms,
+            trace: None,
         }
     }
 
