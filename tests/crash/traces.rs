@@ -209,7 +209,8 @@ fn assert_generations(trace: &[Span], root: &Span) {
         assert_eq!(span.parent, root.span_id);
         assert_eq!(says(span, "gen_ai.request.model"), "test/model");
         assert_eq!(says(span, "gen_ai.response.finish_reasons"), reason);
-        let served = trace.iter().find(|below| below.parent == span.span_id);
+        let mut below = trace.iter().filter(|below| below.parent == span.span_id);
+        let served = below.find(|below| says(below, "function") == "router::chat");
         let served = served.expect("the router served it");
         assert!(
             named(trace, "generate")

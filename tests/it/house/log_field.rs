@@ -37,6 +37,7 @@ const FIELDS: &[&str] = &[
     "object",
     "collector",
     "source",
+    "blob",
     // What happened.
     "code",
     "error",
@@ -51,6 +52,8 @@ const FIELDS: &[&str] = &[
     "provider",
     "tool",
     "stop",
+    "layer",
+    "layers",
     "kick",
     "kept",
     "adopted",
@@ -67,6 +70,10 @@ const FIELDS: &[&str] = &[
     "tried",
     "wait_ms",
     "lost",
+    "dirs",
+    "free",
+    "commits",
+    "window",
     "spans",
     "figures",
     // Of spans, by the conventions.
