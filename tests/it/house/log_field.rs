@@ -70,6 +70,7 @@ const FIELDS: &[&str] = &[
     "tried",
     "wait_ms",
     "lost",
+    "erased",
     "dirs",
     "free",
     "commits",

@@ -91,7 +91,7 @@ impl Feed {
                 }
                 Pulled::Expired => {}
                 Pulled::Broken(why) => {
-                    tracing::debug!(stream = self.stream, why, "a feed is asked anew");
+                    tracing::debug!(stream = self.stream, reason = why, "a feed is asked anew");
                     self.repair().await;
                 }
             }

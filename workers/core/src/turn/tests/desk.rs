@@ -142,6 +142,7 @@ impl Desk {
                 price: None,
                 settings: &self.settings,
                 now_ms: self.now_ms,
+                trace: None,
             };
             let action = next(self.draft.state(), &env);
             match settle(self.draft.state(), &action, &env) {
