@@ -1,8 +1,13 @@
 //! Questions to the session worker and changes that it stores. A worker that is not there is an error that names it.
 
+use std::time::Duration;
+
 use teamster_protocol::{Commit, Event, Message, SessionId, function::session};
 
 use super::{Client, Error};
+
+/// How long the registry may take to say which workers there are.
+const NOW: Duration = Duration::from_millis(200);
 
 impl Client {
     /// Sessions, the last used first.
@@ -64,7 +69,8 @@ impl Client {
         &self,
         request: &session::ForkRequest,
     ) -> Result<session::ChangeReply, Error> {
-        absent(self.operate("session::fork", request).await)
+        self.absent(self.operate("session::fork", request).await)
+            .await
     }
 
     /// Deletes a session for good.
@@ -72,7 +78,8 @@ impl Client {
         &self,
         request: &session::DeleteRequest,
     ) -> Result<session::ChangeReply, Error> {
-        absent(self.operate("session::delete", request).await)
+        self.absent(self.operate("session::delete", request).await)
+            .await
     }
 
     /// Changes a session's title or metadata.
@@ -113,16 +120,22 @@ impl Client {
         Request: serde::Serialize,
         Reply: serde::de::DeserializeOwned,
     {
-        absent(self.operate_again(function, request).await)
+        self.absent(self.operate_again(function, request).await)
+            .await
     }
-}
 
-/// Nobody to answer means that no session worker runs.
-fn absent<T>(result: Result<T, Error>) -> Result<T, Error> {
-    match result {
-        Err(Error::Fault(fault)) if fault.code == "mesh.no_responders" => {
-            Err(Error::NoWorker("session"))
+    /// Nobody to answer means that no session worker runs, or one that does not serve the function.
+    async fn absent<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+        match result {
+            Err(Error::Fault(fault)) if fault.code == "mesh.no_responders" => {
+                let missing = self.wait_for_workers(&["session"], NOW).await?;
+                Err(if missing.is_empty() {
+                    Error::Fault(fault)
+                } else {
+                    Error::NoWorker("session")
+                })
+            }
+            result => result,
         }
-        result => result,
     }
 }

@@ -18,7 +18,7 @@ use crate::{
         failure::Failure,
         output::{Format, Output},
         show,
-        status::grouped,
+        status::{counted, grouped},
     },
     client::{Client, session::Session},
 };
@@ -127,14 +127,24 @@ pub(in crate::cli) fn line(session: &SessionInfo) -> String {
         .and_then(|name| name.lines().next())
         .unwrap_or_default();
     format!(
-        "{}  {:<8} {}  {:>3} turns  {:>9} tokens  {}",
+        "{}  {:<8} {}  {:>9}  {:>9} tokens  {}",
         display::terminal(session.session_id.as_str()),
         short(&session.status),
         show::moment(session.updated_at_ms),
-        session.turns,
+        counted(session.turns, "turn"),
         grouped(session.usage.total()),
-        display::terminal(&text::cut(first, NAME_BYTES_MAX)),
+        display::terminal(&shortened(first)),
     )
+}
+
+/// The beginning of a text, on one line of a list.
+fn shortened(text: &str) -> String {
+    let head = text::head(text, NAME_BYTES_MAX);
+    if head.len() == text.len() {
+        text.to_owned()
+    } else {
+        format!("{head}…")
+    }
 }
 
 /// A status that fits into a column.
@@ -165,5 +175,28 @@ pub(super) fn phase(session: &Session) -> &'static str {
         Some(Phase::Parked) => "waiting",
         Some(Phase::Deleted) => "deleted",
         Some(Phase::Idle) | None => "idle",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// UNI-1: a title of any script is cut between characters.
+    #[test]
+    fn uni_1_a_title_of_pictures_is_cut_between_characters() {
+        assert_eq!(shortened("short"), "short");
+        for text in [
+            "😀".repeat(40),
+            "中".repeat(60),
+            format!("a{}", "é".repeat(80)),
+        ] {
+            let shown = shortened(&text);
+            assert!(
+                shown.ends_with('…') && shown.len() <= NAME_BYTES_MAX + '…'.len_utf8(),
+                "{shown}"
+            );
+            assert!(text.starts_with(shown.trim_end_matches('…')));
+        }
     }
 }
