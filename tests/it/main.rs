@@ -13,6 +13,7 @@
 )]
 
 mod admin;
+mod administer;
 mod approval;
 mod bounds;
 mod chain;

@@ -15,7 +15,7 @@ pub(crate) struct Sessions(Mutex<Memory>);
 
 /// A session's state, out of the memory while it is looked at.
 pub(crate) struct Held {
-    state: State,
+    state: Box<State>,
     /// Whether it is the newest that is known, and so worth keeping.
     is_newest: bool,
 }
@@ -36,7 +36,8 @@ impl Sessions {
         until: Instant,
     ) -> Result<Held, Fault> {
         let late = || error::not_yet(session, upto.unwrap_or_default());
-        timeout_at(until, self.read(mesh, session, upto))
+        // Boxed: a state is large, and so is what reads one.
+        timeout_at(until, Box::pin(self.read(mesh, session, upto)))
             .await
             .unwrap_or_else(|_| Err(late()))
     }
@@ -44,7 +45,7 @@ impl Sessions {
     /// Keeps what was looked at for the next question.
     pub(crate) fn keep(&self, held: Held) {
         if held.is_newest {
-            self.memory().put(held.state);
+            self.memory().put(*held.state);
         }
     }
 
@@ -71,7 +72,10 @@ impl Sessions {
             state = wait(mesh, state, upto).await?;
         }
         supply(mesh, &mut state).await?;
-        Ok(Held { state, is_newest })
+        Ok(Held {
+            state: Box::new(state),
+            is_newest,
+        })
     }
 
     fn memory(&self) -> std::sync::MutexGuard<'_, Memory> {

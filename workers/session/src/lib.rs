@@ -18,6 +18,7 @@
 )]
 
 mod account;
+mod admin;
 mod apply;
 mod config;
 mod error;

@@ -61,7 +61,7 @@ pub(super) fn find(db: &Db, session: &SessionId) -> Result<Option<(i64, SessionI
 }
 
 /// There is no such session.
-pub(super) fn unknown(session: &SessionId) -> Fault {
+pub(crate) fn unknown(session: &SessionId) -> Fault {
     Fault::gone(
         "session.not_found",
         format_args!("there is no session {session}"),
