@@ -77,7 +77,29 @@ impl Bench {
             !self.work.path().join(".git").exists(),
             "no placeholder is left"
         );
+        let groups = groups(Path::new("/sys/fs/cgroup"), 0);
+        assert!(groups.is_empty(), "{groups:?}");
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("mounts");
+        assert!(!mounts.contains(" /workspace "), "{mounts}");
     }
+}
+
+/// Control groups that this process made for commands, below `dir`.
+fn groups(dir: &Path, depth: usize) -> Vec<PathBuf> {
+    let own = format!("teamster-exec-{}-", std::process::id());
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if depth > 5 || !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            continue;
+        }
+        if entry.file_name().to_string_lossy().starts_with(&own) {
+            found.push(path);
+        } else {
+            found.extend(groups(&path, depth + 1));
+        }
+    }
+    found
 }
 
 fn exited(code: i32) -> Value {
@@ -264,6 +286,84 @@ async fn sbx_1_a_cancelled_call_leaves_nothing() {
         ("sandbox.cancelled", FaultClass::Busy)
     );
     bench.nothing_is_left("302.01").await;
+}
+
+/// A worker that goes away in mid-command takes the command with it, and so does the end of a stage.
+#[tokio::test(flavor = "multi_thread")]
+async fn sbx_1_a_worker_or_a_stage_that_ends_leaves_nothing() {
+    for is_worker in [true, false] {
+        let mark = if is_worker { "303.01" } else { "303.02" };
+        let Bench { house, work } = Bench::new(config()).await;
+        let line = format!("touch begun; setsid sleep {mark} & sleep {mark}");
+        let mut call = Call::new(
+            FunctionId::parse("sandbox::exec").expect("an id"),
+            json!({"argv": ["sh", "-c", line]}).to_string(),
+        );
+        call.workspace = Some(work.path().to_str().expect("text").to_owned());
+        call.timeout = LIMIT;
+        let House {
+            caller, serving, ..
+        } = house;
+        let task = tokio::task::spawn(async move { caller.call(call).await });
+        let begun = work.path().join("begun");
+        wait::until(LIMIT, "the command runs", || async { begun.exists() }).await;
+        if is_worker {
+            drop(serving);
+            task.abort();
+        } else {
+            let outer = children().pop().expect("a stage");
+            let pid = nix::unistd::Pid::from_raw(outer);
+            nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).expect("killed");
+            let fault = task.await.expect("no panic").expect_err("no answer");
+            assert_eq!(fault.code, "sandbox.stage_failed");
+            drop(serving);
+        }
+        wait::until(LIMIT, "every process is gone", || async {
+            Bench::processes(mark).is_empty() && !work.path().join(".git").exists()
+        })
+        .await;
+    }
+}
+
+/// Stages that this process started.
+fn children() -> Vec<i32> {
+    let own = format!("PPid:\t{}\n", std::process::id());
+    std::fs::read_dir("/proc")
+        .expect("processes")
+        .filter_map(|entry| {
+            let path = entry.ok()?.path();
+            let status = std::fs::read_to_string(path.join("status")).ok()?;
+            let line = std::fs::read_to_string(path.join("cmdline")).ok()?;
+            let is_it = status.contains(&own) && line.contains("sandbox-stage");
+            is_it.then(|| path.file_name()?.to_str()?.parse().ok())?
+        })
+        .collect()
+}
+
+/// What the operator shows is there and cannot be changed.
+#[tokio::test(flavor = "multi_thread")]
+async fn further_paths_of_the_host_are_shown_read_only() {
+    let tools = tempfile::tempdir_in("/var/tmp").expect("a directory");
+    let path = tools.path().to_str().expect("text").to_owned();
+    std::fs::write(tools.path().join("tool"), "#!/bin/sh\necho tool\n").expect("a file");
+    for closed in [tools.path().to_owned(), tools.path().join("tool")] {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        std::fs::set_permissions(closed, mode).expect("permissions");
+    }
+    let bench = Bench::new(Config {
+        shown: teamster_sandbox::Shown::try_from(vec![path.clone(), "/no/such/path".to_owned()])
+            .expect("valid"),
+        ..config()
+    })
+    .await;
+    assert_eq!(bench.prints(&format!("{path}/tool")).await, "tool\n");
+    let reply = bench
+        .sh(&format!("echo x > {path}/new; echo x >> {path}/tool"))
+        .await;
+    let said = reply["stderr"]["text"].as_str().expect("text");
+    assert_eq!(said.matches("Read-only file system").count(), 2, "{said}");
+    assert_eq!(bench.prints("ls -A /var/tmp").await.lines().count(), 1);
+    bench.house.serving.drain().await;
 }
 
 /// SBX-2: binary output, a flood, and silence about neither.

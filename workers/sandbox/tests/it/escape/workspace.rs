@@ -161,3 +161,56 @@ async fn the_workspaces_place_on_the_host_is_not_known_inside() {
         );
     }
 }
+
+/// Names that tables of mounts and programs write otherwise, in the workspace's own path too.
+#[tokio::test(flavor = "multi_thread")]
+async fn sec_60_a_secret_is_hidden_whatever_its_name_is() {
+    use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
+    let bench = Bench::new(config()).await;
+    let work = bench.work.path().join("a b\\c\u{e9}");
+    fs::create_dir(&work).expect("a directory");
+    let names: [&[u8]; 6] = [
+        b".env",
+        b"sp ace.pem",
+        b"new\nline.pem",
+        b"back\\040slash.pem",
+        b"bad\xff.pem",
+        "\u{4e2d}\u{6587}.key".as_bytes(),
+    ];
+    for name in names {
+        fs::write(work.join(OsStr::from_bytes(name)), "LOOT").expect("a file");
+    }
+    fs::write(work.join("plain"), "plain").expect("a file");
+    let reply = bench
+        .house
+        .call(
+            "sandbox::exec",
+            Some(&work),
+            json!({"argv": ["sh", "-c", "for f in .env *; do cat \"$f\"; done"]}),
+        )
+        .await
+        .expect("an answer");
+    assert_eq!(reply["stdout"]["text"], "plain", "{reply}");
+    let denied = reply["stderr"]["text"].as_str().expect("text");
+    assert_eq!(denied.matches(EACCES).count(), names.len(), "{denied}");
+}
+
+/// What cannot be looked at cannot be hidden, so nothing runs.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workspace_that_is_too_deep_is_refused() {
+    let bench = Bench::new(config()).await;
+    let mut deep = bench.work.path().to_owned();
+    for _ in 0..201 {
+        deep.push("d");
+    }
+    fs::create_dir_all(&deep).expect("directories");
+    let request = json!({"argv": ["touch", "ran"]});
+    let call = bench
+        .house
+        .call("sandbox::exec", Some(bench.work.path()), request);
+    assert_eq!(
+        call.await.expect_err("refused").code,
+        "sandbox.workspace_too_large"
+    );
+    assert!(!bench.work.path().join("ran").exists());
+}
