@@ -176,7 +176,8 @@ fn header(id: &SessionId, session: &Session, queued: u64) -> String {
             format!("${:.4} and what is unpriced", cost.as_usd())
         }
         Some(cost) => format!("${:.4}", cost.as_usd()),
-        None => "unknown".to_owned(),
+        None if session.cost_is_partial => "unknown".to_owned(),
+        None => "nothing so far".to_owned(),
     };
     let mut text = format!(
         "session    {}\nstatus     {}\nworkspace  {}\nbegan      {}\nused       {}\nturns      {} in {} commits\ntokens     {}\ncost       {cost}\n",

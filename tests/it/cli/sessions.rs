@@ -46,6 +46,7 @@ async fn what_was_said_is_listed_found_and_added_up() {
     search_and_cost(&place).await;
     show_events(&place).await;
     export_and_verify(&place).await;
+    named_forked_and_deleted(&place).await;
     up.terminate();
     assert!(up.ended(LIMIT).await.success(), "{}", up.output());
 }
@@ -204,6 +205,79 @@ async fn export_and_verify(place: &Place) {
     );
     let unsure = ["sessions", "rm", "one", "--json"];
     check_failure(&unsure, &place.run(&unsure).await, (2, "cli.unconfirmed"));
+}
+
+async fn named_forked_and_deleted(place: &Place) {
+    let named = json(place, &["sessions", "rename", "two", "fruit 🍐"]).await;
+    assert!(named["commit"].is_u64(), "{named}");
+    json(
+        place,
+        &["sessions", "set-meta", "two", "kind=fruit", "owner=me"],
+    )
+    .await;
+    json(place, &["sessions", "set-meta", "two", "owner="]).await;
+    let found = json(place, &["sessions", "ls", "--meta", "kind=fruit"]).await;
+    assert_eq!(ids(&found), ["two"]);
+    let session = &found["sessions"][0];
+    assert_eq!(
+        (&session["title"], &session["metadata"]),
+        (&"fruit 🍐".into(), &serde_json::json!({"kind": "fruit"}))
+    );
+    let nobody = json(place, &["sessions", "ls", "--meta", "owner=me"]).await;
+    assert!(ids(&nobody).is_empty());
+
+    let before = json(place, &["sessions", "show", "two"]).await;
+    let forked = json(
+        place,
+        &[
+            "sessions", "fork", "two", "--id", "copy", "--title", "a copy",
+        ],
+    )
+    .await;
+    assert_eq!(forked["session_id"], "copy");
+    let again = ["sessions", "fork", "two", "--id", "copy", "--json"];
+    assert_eq!(code(&place.run(&again).await), 1, "it exists");
+    let shown = json(place, &["sessions", "show", "copy"]).await;
+    assert_eq!(
+        (&shown["title"], &shown["workspace"]),
+        (&"a copy".into(), &before["workspace"])
+    );
+    assert!(
+        shown["transcript"].to_string().contains("an apple"),
+        "{shown}"
+    );
+    let said = script(place, &["--session", "copy"], b"a plum\n").await;
+    assert_eq!(String::from_utf8_lossy(&said.stdout), "You said: a plum\n");
+    let mut terminal = Terminal::spawn(place, &["chat", "--session", "copy"]);
+    terminal.shows("> an apple").await;
+    terminal.shows("You said: a plum").await;
+    terminal.type_in("/fork\r");
+    terminal.shows("forked; copy stays as it is").await;
+    terminal.type_in("/title another\r");
+    terminal.shows("named").await;
+    terminal.type_in("/sessions\r");
+    terminal.shows("another").await;
+    terminal.type_in("a quince\r");
+    terminal.shows("You said: a quince").await;
+    terminal.type_in("/quit\r");
+    assert!(terminal.ended().await.success());
+    let after = json(place, &["sessions", "show", "two"]).await;
+    assert_eq!(
+        before["transcript"], after["transcript"],
+        "the other does not change"
+    );
+
+    let removed = json(place, &["sessions", "rm", "copy", "--yes"]).await;
+    assert_eq!(removed["deleted"][0]["session_id"], "copy");
+    let listed = json(place, &["sessions", "ls"]).await;
+    assert!(!ids(&listed).contains(&"copy"), "{listed}");
+    let gone = ["sessions", "rm", "one", "copy", "two", "--yes", "--json"];
+    let output = place.run(&gone).await;
+    assert_eq!(code(&output), 1, "one of them is gone already");
+    assert_eq!(
+        document(&output)["deleted"].as_array().map(Vec::len),
+        Some(1)
+    );
 }
 
 /// WEB-1: who was away reads on behind the last sequence, each event once; who is ahead of what there is is told so.
