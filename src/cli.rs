@@ -5,7 +5,9 @@
 mod approvals;
 mod ask;
 mod chat;
+mod completions;
 mod compose;
+mod config;
 mod cost;
 mod demo;
 mod doctor;
@@ -14,6 +16,7 @@ mod exit;
 mod failure;
 mod functions;
 mod keep;
+mod man;
 mod output;
 mod place;
 mod policy;
@@ -129,6 +132,9 @@ enum Command {
     /// Ask what the policy says about a call
     #[command(subcommand)]
     Policy(policy::Command),
+    /// See and change the configuration, also while the workers run
+    #[command(subcommand)]
+    Config(config::Command),
     /// See who serves the mesh, and let workers from outside serve
     #[command(subcommand)]
     Workers(workers::Command),
@@ -138,6 +144,10 @@ enum Command {
     Worker(worker::Options),
     /// Check what is needed and what is there
     Doctor(doctor::Options),
+    /// Write the completion script of a shell
+    Completions(completions::Options),
+    /// Write the manual
+    Man(man::Options),
 }
 
 /// Runs the command line of this process.
@@ -253,9 +263,12 @@ async fn dispatch(cli: Cli, out: &Output) -> Result<Exit, Failure> {
         Command::Approvals(command) => Box::pin(approvals::run(global, out, command)).await,
         Command::Functions(command) => Box::pin(functions::run(global, out, command)).await,
         Command::Policy(command) => Box::pin(policy::run(global, out, command)).await,
+        Command::Config(command) => Box::pin(config::run(global, out, command)).await,
         Command::Workers(command) => Box::pin(workers::run(global, out, command)).await,
         Command::Up(options) => Box::pin(up::run(global, out, options)).await,
         Command::Worker(options) => Box::pin(worker::run(global, out, options)).await,
         Command::Doctor(options) => Box::pin(doctor::run(global, out, options)).await,
+        Command::Completions(options) => completions::run(out, &options),
+        Command::Man(options) => man::run(out, &options),
     }
 }

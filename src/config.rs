@@ -1,17 +1,27 @@
 //! The configuration tree: one section a worker, each owned by that worker's crate.
 //!
-//! Layers, weakest first: `config/default.yaml`, which is compiled in, and the file `config.yaml` of the data directory;
-//! then the environment and flags. An unknown key is an error that names the file, the line and the nearest key.
+//! Layers, weakest first: `config/default.yaml`, which is compiled in; the file `config.yaml` of the data directory; the
+//! environment; and what is set live in the mesh, a JSON object for each worker. An unknown key is an error that names the file,
+//! the line and the nearest key.
+//!
+//! A layer is read and checked whole before anything of it counts; what cannot be used changes nothing.
 
-mod error;
+pub mod error;
+pub mod explain;
 mod layer;
+mod line;
+pub mod path;
+pub mod section;
+pub mod source;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use serde::Deserialize;
-use teamster_protocol::limits;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 pub use error::Error;
+pub use layer::{leaves, merge, nearest};
+pub use source::{Reading, Source};
 
 /// The compiled-in layer.
 pub const DEFAULT: &str = include_str!("../config/default.yaml");
@@ -40,7 +50,7 @@ pub struct Config {
 }
 
 /// Where and how streams are kept.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Mesh {
     /// Replicas of each stream and bucket: 1 on one node, 3 in a cluster. Default 1.
@@ -54,15 +64,6 @@ impl Default for Mesh {
 }
 
 impl Config {
-    /// The configuration of a data directory: the compiled-in layer, and over it the directory's file where there is one.
-    pub fn load(data: &Path) -> Result<Self, Error> {
-        let path = data.join(FILE);
-        match read(&path)? {
-            Some(text) => Self::over_default(&path, &text),
-            None => Self::compiled_in(),
-        }
-    }
-
     /// The compiled-in layer alone.
     pub fn compiled_in() -> Result<Self, Error> {
         layer::parse(Path::new("config/default.yaml"), DEFAULT)
@@ -70,43 +71,21 @@ impl Config {
 
     /// The compiled-in layer and over it `text`, which came from `path`.
     pub fn over_default(path: &Path, text: &str) -> Result<Self, Error> {
-        let base = layer::parse(Path::new("config/default.yaml"), DEFAULT)?;
-        let over: serde_yaml::Value = layer::parse(path, text)?;
-        let merged = layer::merge(base, over);
-        match serde_yaml::from_value(merged) {
-            Ok(config) => Ok(config),
-            // The merged tree has no lines; the file alone has, and nearly always shows the same mistake.
-            Err(source) => match layer::parse::<Self>(path, text) {
-                Err(located) => Err(located),
-                Ok(_) => Err(Error::invalid(path.to_owned(), source)),
-            },
-        }
-    }
-}
-
-fn read(path: &Path) -> Result<Option<String>, Error> {
-    let length = match std::fs::metadata(path) {
-        Ok(metadata) => metadata.len(),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => {
-            return Err(Error::Read {
+        let base: Value = layer::parse(Path::new("config/default.yaml"), DEFAULT)?;
+        let over: Value = layer::parse(path, text)?;
+        let merged = match layer::clash(&base, &over) {
+            Some(key) => Err(format!("{}: must be a mapping", path::join(&key))),
+            None => serde_json::from_value(merge(base, over)).map_err(|error| error.to_string()),
+        };
+        // The merged tree has no lines; the file alone has, and nearly always shows the same mistake.
+        merged.map_err(|problem| match layer::parse::<Self>(path, text) {
+            Err(located) => located,
+            Ok(_) => Error::Merged {
                 path: path.to_owned(),
-                source,
-            });
-        }
-    };
-    if length > limits::YAML_BYTES_MAX as u64 {
-        return Err(Error::TooLong {
-            path: path.to_owned(),
-            bytes: length,
-        });
-    }
-    std::fs::read_to_string(path)
-        .map(Some)
-        .map_err(|source| Error::Read {
-            path: PathBuf::from(path),
-            source,
+                problem,
+            },
         })
+    }
 }
 
 #[cfg(test)]

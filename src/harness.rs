@@ -22,6 +22,7 @@ mod own;
 mod pump;
 mod rooms;
 mod run;
+mod settings;
 mod shared;
 mod spans;
 mod sweep;
@@ -43,7 +44,8 @@ pub fn worker(config: &Config) -> Result<Worker, ParseError> {
     let mut worker = Worker::new(
         WorkerName::parse("harness")?,
         "Runs turns: consumes each session's queue, commits its log, calls its siblings.",
-    );
+    )
+    .config(&shared.config);
     for function in functions::all(&shared)? {
         worker = worker.function(function);
     }

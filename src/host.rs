@@ -8,6 +8,7 @@
 pub mod activity;
 pub mod embedded;
 pub mod error;
+mod live;
 
 use std::sync::Arc;
 
@@ -21,7 +22,8 @@ use teamster_protocol::id::WorkerName;
 pub use activity::Activity;
 pub use error::Error;
 
-use crate::config::Config;
+use crate::config::{Config, Reading, Source};
+use live::Layers;
 
 /// All workers, in the order in which they start.
 pub const WORKERS: [&str; 6] = [
@@ -39,21 +41,39 @@ pub const NEEDED: [&str; 4] = ["sandbox", "router", "approval-gate", "harness"];
 /// Workers that are served by this process.
 pub struct Host {
     served: Vec<(WorkerName, Serving)>,
+    layers: Layers,
     activity: Arc<Activity>,
     near: Arc<Near>,
 }
 
 impl Host {
-    /// Connects and serves the workers of `names`, in the order of [`WORKERS`]. Either all are served or none.
+    /// Connects and serves the workers of `names`, in the order of [`WORKERS`]. Either all are served or none. What is set live
+    /// is laid over `config`, which stays as it is.
     pub async fn start(connect: &Connect, config: &Config, names: &[&str]) -> Result<Self, Error> {
+        let layers = Layers::fixed(Reading::fixed(config.clone()));
+        Self::run(connect, layers, names).await
+    }
+
+    /// Like [`Host::start`], and follows the configuration file: `reading` is what `source` said just now.
+    pub async fn follow(
+        connect: &Connect,
+        source: Source,
+        reading: Reading,
+        names: &[&str],
+    ) -> Result<Self, Error> {
+        Self::run(connect, Layers::follow(source, reading), names).await
+    }
+
+    async fn run(connect: &Connect, layers: Layers, names: &[&str]) -> Result<Self, Error> {
+        let reading = layers.reading();
         let mut host = Self {
             served: Vec::new(),
+            layers,
             activity: Arc::new(Activity::default()),
             near: Arc::default(),
         };
         for name in in_order(names)? {
-            let worker = build(config, name)?;
-            let worker = host.activity.observe(worker);
+            let worker = build(&reading.config, name)?;
             if let Err(error) = host.serve(connect, worker).await {
                 host.drain().await;
                 return Err(error);
@@ -71,6 +91,9 @@ impl Host {
         let mesh = Mesh::connect_near(connect, name.clone(), &self.near)
             .await
             .map_err(failed)?;
+        // What is set live counts from the first call on.
+        let worker = self.layers.attach(&mesh, worker).await.map_err(failed)?;
+        let worker = self.activity.observe(worker);
         let serving = serve(mesh, worker).await.map_err(failed)?;
         tracing::info!(worker = %name, "serving");
         self.served.push((name, serving));

@@ -3,6 +3,7 @@
 mod checks;
 mod damage;
 mod disk;
+mod live;
 
 use clap::Args;
 use serde::Serialize;

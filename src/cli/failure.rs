@@ -128,7 +128,7 @@ impl From<client::Error> for Failure {
 impl From<config::Error> for Failure {
     fn from(error: config::Error) -> Self {
         let hint = error.hint();
-        let failure = Self::usage("config.invalid", chain(&error));
+        let failure = Self::usage(error.code(), chain(&error));
         match hint {
             Some(hint) => failure.hint(hint),
             None => failure,

@@ -1,10 +1,6 @@
 //! `teamster up`: a server and all workers in this process, until it is told to end.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use clap::Args;
 use serde_json::json;
@@ -19,15 +15,11 @@ use tokio::{
 use super::{Global, exit::Exit, failure::Failure, output::Output, place, status};
 use crate::{
     client::Client,
-    config::Config,
+    config::{Config, Source},
     env,
     host::{self, Activity, Host, embedded::Embedded},
 };
 
-/// The projection's file in a data directory that names none.
-const PROJECTION_FILE: &str = "session.sqlite";
-/// The policy file of a data directory that names none.
-const POLICY_FILE: &str = "policy.yaml";
 /// How long the workers may take to drain before the process ends all the same.
 const DRAIN_MAX: Duration = Duration::from_secs(25);
 /// How often it is checked whether anybody needs this process.
@@ -67,7 +59,8 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
     let mut signals = Signals::new()?;
     let data = place::data_dir(global.data.as_deref())?;
     host::embedded::prepare(&data)?;
-    let config = configuration(&data)?;
+    let source = Source::of_process(&data);
+    let reading = source.read()?;
     let _telemetry = telemetry("up", &data)?;
     let embedded = if global.nats.is_some() {
         None
@@ -89,11 +82,12 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
         }
     };
     let topology = Topology {
-        replicas: config.mesh.replicas,
+        replicas: reading.config.mesh.replicas,
     };
+    let config = reading.config.clone();
     let started = async {
         host::embedded::ensure(&connect, &topology).await?;
-        Host::start(&connect, &config, &host::WORKERS).await
+        Host::follow(&connect, source, reading, &host::WORKERS).await
     };
     let result = match signals.or_end(Box::pin(started)).await {
         Ok(Ok(host)) => {
@@ -111,40 +105,9 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
     result
 }
 
-/// The configuration, with what the environment says on top. A policy file without a full path lies in the data directory,
-/// and `policy.yaml` there is used without being named.
+/// The configuration that this process starts with.
 pub(super) fn configuration(data: &Path) -> Result<Config, Failure> {
-    let mut config = Config::load(data)?;
-    config.approval_gate.policy_file = Some(match config.approval_gate.policy_file.take() {
-        Some(path) => named_policy(data.join(path))?,
-        // It need not be there: the gate takes it as soon as it is.
-        None => data.join(POLICY_FILE),
-    });
-    let projection = config.session.file.take();
-    config.session.file = Some(data.join(projection.unwrap_or_else(|| PROJECTION_FILE.into())));
-    if let Some(model) = std::env::var(env::MODEL)
-        .ok()
-        .filter(|model| !model.is_empty())
-    {
-        config.harness.default_model = model;
-    }
-    config.router.check().map_err(|error| {
-        Failure::usage("config.router", teamster_telemetry::chain(&error))
-            .hint("look at the section `router` of config.yaml")
-    })?;
-    Ok(config)
-}
-
-/// A policy file that is named must be there, or a slip in its name would leave the compiled-in policy in force.
-fn named_policy(path: PathBuf) -> Result<PathBuf, Failure> {
-    if path.exists() {
-        return Ok(path);
-    }
-    Err(Failure::usage(
-        "config.policy_file",
-        format_args!("there is no policy file {}", path.display()),
-    )
-    .hint("correct `approval-gate.policy_file` in config.yaml, or write the file"))
+    Ok(Source::of_process(data).read()?.config)
 }
 
 /// The process's log: JSON lines in the data directory.

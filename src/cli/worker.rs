@@ -13,7 +13,10 @@ use super::{
     place,
     up::{self, Signals},
 };
-use crate::host::{self, Host};
+use crate::{
+    config::Source,
+    host::{self, Host},
+};
 
 /// Run some workers against an existing server: that of --nats, or the one that `teamster up` runs for the data directory.
 ///
@@ -45,16 +48,17 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
         })?,
     };
     host::embedded::prepare(&data)?;
-    let config = up::configuration(&data)?;
+    let source = Source::of_process(&data);
+    let reading = source.read()?;
     let _telemetry = up::telemetry(&format!("worker-{}", std::process::id()), &data)?;
     let started = async {
         if !options.no_ensure && global.nats.is_some() {
             let topology = Topology {
-                replicas: config.mesh.replicas,
+                replicas: reading.config.mesh.replicas,
             };
             host::embedded::ensure(&connect, &topology).await?;
         }
-        Host::start(&connect, &config, &names).await
+        Host::follow(&connect, source, reading, &names).await
     };
     let host = signals.or_end(Box::pin(started)).await??;
     if out.is_text() {

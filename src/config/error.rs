@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use teamster_mesh::config::Problem;
 use teamster_protocol::limits;
 
 use super::layer::nearest;
@@ -41,6 +42,32 @@ pub enum Error {
         #[source]
         source: serde_yaml::Error,
     },
+    /// The file is a configuration by itself and none on top of the layers below it.
+    #[error("{}: {problem}", place(path, None))]
+    Merged {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        problem: String,
+    },
+    /// A worker cannot use its section.
+    #[error("{}: {worker}: {problem}", place(path, *line))]
+    Section {
+        /// The file.
+        path: PathBuf,
+        /// The line, where it is known, from 1.
+        line: Option<usize>,
+        /// Whose section it is.
+        worker: String,
+        /// What is wrong.
+        problem: Problem,
+    },
+    /// The policy file that is named is not there.
+    #[error("there is no policy file {}", path.display())]
+    NoPolicy {
+        /// The file.
+        path: PathBuf,
+    },
 }
 
 impl Error {
@@ -52,24 +79,52 @@ impl Error {
         }
     }
 
+    /// Its stable code.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NoPolicy { .. } => "config.policy_file",
+            Self::Section { worker, .. } if worker == "router" => "config.router",
+            _ => "config.invalid",
+        }
+    }
+
+    /// The line of the file, from 1, where it is known.
+    pub fn line(&self) -> Option<usize> {
+        match self {
+            Self::Invalid { line, .. } | Self::Section { line, .. } => *line,
+            _ => None,
+        }
+    }
+
     /// What to change.
     pub fn hint(&self) -> Option<String> {
-        let Self::Invalid { source, .. } = self else {
-            return None;
-        };
-        let text = source.to_string();
-        let mut quoted = text
-            .split_once("unknown field")?
-            .1
-            .split('`')
-            .skip(1)
-            .step_by(2);
-        let unknown = quoted.next()?;
-        let known: Vec<&str> = quoted.collect();
-        match nearest(unknown, known.iter().copied()) {
-            Some(near) => Some(format!("did you mean `{near}` instead of `{unknown}`?")),
-            None => Some(format!("known keys here: {}", known.join(", "))),
+        match self {
+            Self::Invalid { source, .. } => nearest_key(&source.to_string()),
+            Self::Merged { problem, .. } => nearest_key(problem),
+            Self::Section { worker, .. } => {
+                Some(format!("look at the section `{worker}` of config.yaml"))
+            }
+            Self::NoPolicy { .. } => Some(
+                "correct `approval-gate.policy_file` in config.yaml, or write the file".to_owned(),
+            ),
+            Self::Read { .. } | Self::TooLong { .. } => None,
         }
+    }
+}
+
+/// The known key that is nearest to the unknown one that an error speaks of.
+pub fn nearest_key(text: &str) -> Option<String> {
+    let mut quoted = text
+        .split_once("unknown field")?
+        .1
+        .split('`')
+        .skip(1)
+        .step_by(2);
+    let unknown = quoted.next()?;
+    let known: Vec<&str> = quoted.collect();
+    match nearest(unknown, known.iter().copied()) {
+        Some(near) => Some(format!("did you mean `{near}` instead of `{unknown}`?")),
+        None => Some(format!("known keys here: {}", known.join(", "))),
     }
 }
 

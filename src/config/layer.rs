@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
-use serde_yaml::Value;
+use serde_json::Value;
 
 use super::Error;
 
@@ -17,10 +17,10 @@ pub(super) fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, E
 }
 
 /// Lays `over` on `base`: mappings key by key, everything else whole. `null` says nothing.
-pub(super) fn merge(base: Value, over: Value) -> Value {
+pub fn merge(base: Value, over: Value) -> Value {
     match (base, over) {
         (base, Value::Null) => base,
-        (Value::Mapping(mut base), Value::Mapping(over)) => {
+        (Value::Object(mut base), Value::Object(over)) => {
             for (key, value) in over {
                 let merged = match base.remove(&key) {
                     Some(old) => merge(old, value),
@@ -28,14 +28,49 @@ pub(super) fn merge(base: Value, over: Value) -> Value {
                 };
                 base.insert(key, merged);
             }
-            Value::Mapping(base)
+            Value::Object(base)
         }
         (_, over) => over,
     }
 }
 
+/// The first place where `over` would put something else into the place of a mapping. Readers of sequences and of mappings
+/// cannot be told apart later.
+pub(super) fn clash(base: &Value, over: &Value) -> Option<Vec<String>> {
+    match (base, over) {
+        (Value::Object(base), Value::Object(over)) => over.iter().find_map(|(key, over)| {
+            let mut path = clash(base.get(key)?, over)?;
+            path.insert(0, key.clone());
+            Some(path)
+        }),
+        (Value::Object(_), Value::Null) => None,
+        (Value::Object(_), _) => Some(Vec::new()),
+        _ => None,
+    }
+}
+
+/// The values of a tree with the segments that lead to each: all that is no mapping, and mappings without a key.
+pub fn leaves(tree: &Value) -> Vec<(Vec<String>, &Value)> {
+    let mut found = Vec::new();
+    collect(tree, &mut Vec::new(), &mut found);
+    found
+}
+
+fn collect<'a>(tree: &'a Value, path: &mut Vec<String>, found: &mut Vec<(Vec<String>, &'a Value)>) {
+    match tree {
+        Value::Object(map) if !map.is_empty() => {
+            for (key, value) in map {
+                path.push(key.clone());
+                collect(value, path, found);
+                path.pop();
+            }
+        }
+        value => found.push((path.clone(), value)),
+    }
+}
+
 /// The known name that is nearest to `name`, if any is near.
-pub(super) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
         .into_iter()
         .map(|candidate| (distance(name, candidate), candidate))
@@ -64,9 +99,12 @@ fn distance(from: &str, to: &str) -> usize {
 mod tests {
     use super::*;
 
+    fn value(text: &str) -> Value {
+        serde_yaml::from_str(text).expect("yaml")
+    }
+
     #[test]
     fn mappings_are_merged_and_everything_else_is_replaced() {
-        let value = |text: &str| serde_yaml::from_str::<Value>(text).expect("yaml");
         let base = value("{a: {b: 1, c: [1, 2]}, d: x}");
         for (over, want) in [
             ("{}", "{a: {b: 1, c: [1, 2]}, d: x}"),
@@ -77,6 +115,32 @@ mod tests {
         ] {
             assert_eq!(merge(base.clone(), value(over)), value(want), "{over}");
         }
+    }
+
+    #[test]
+    fn a_mapping_is_not_replaced_by_something_else() {
+        let base = value("{a: {b: 1, c: {}}, d: x}");
+        for (over, want) in [
+            ("{a: {b: [1], c: {e: 2}}, d: {}, f: 3}", None),
+            ("{a: ~}", None),
+            ("{a: [1]}", Some("a")),
+            ("{a: {c: x}}", Some("a.c")),
+            ("[]", Some("")),
+        ] {
+            let found = clash(&base, &value(over)).map(|path| path.join("."));
+            assert_eq!(found.as_deref(), want, "{over}");
+        }
+    }
+
+    #[test]
+    fn leaves_have_their_paths() {
+        let tree = value("{a: {b: 1, c: [1, 2], e: {}}, d: ~}");
+        let found: Vec<(String, String)> = leaves(&tree)
+            .into_iter()
+            .map(|(path, value)| (path.join("."), value.to_string()))
+            .collect();
+        let want = [("a.b", "1"), ("a.c", "[1,2]"), ("a.e", "{}"), ("d", "null")];
+        assert_eq!(found, want.map(|(a, b)| (a.to_owned(), b.to_owned())));
     }
 
     #[test]

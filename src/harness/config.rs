@@ -2,8 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 use teamster_core::turn::Settings;
+use teamster_mesh::config::{Problem, Section};
 use teamster_protocol::{
-    Digest, limits,
+    Digest,
+    id::WorkerName,
+    limits,
     usage::{Budget, NanoUsd},
 };
 
@@ -55,6 +58,49 @@ impl Default for Config {
             required_hooks: vec!["approval-gate".to_owned()],
         }
     }
+}
+
+impl Section for Config {
+    // The doorbells' credit is taken when they are opened.
+    const COLD: &'static [&'static str] = &["sessions"];
+
+    fn check(&self) -> Result<(), Problem> {
+        if !is_model(&self.default_model) {
+            let said = "must be provider/name, for example scripted/guided";
+            return Err(Problem::of("default_model", said));
+        }
+        let positive = [
+            ("default_max_turns", u64::from(self.default_max_turns)),
+            ("max_tokens", self.max_tokens.unwrap_or(1)),
+            ("max_wall_ms", self.max_wall_ms.unwrap_or(1)),
+            ("max_output_tokens", self.max_output_tokens),
+            (
+                "default_pending_timeout_ms",
+                self.default_pending_timeout_ms,
+            ),
+            ("history_bytes", self.history_bytes as u64),
+            ("sessions", self.sessions as u64),
+        ];
+        if let Some((key, _)) = positive.iter().find(|(_, value)| *value == 0) {
+            return Err(Problem::of(key, "must be 1 or more"));
+        }
+        match self
+            .required_hooks
+            .iter()
+            .find(|name| WorkerName::parse(name.as_str()).is_err())
+        {
+            Some(name) => Err(Problem::of(
+                "required_hooks",
+                format_args!("{name:?} is no worker's name"),
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+fn is_model(text: &str) -> bool {
+    text.split_once('/')
+        .is_some_and(|(provider, name)| !provider.is_empty() && !name.is_empty())
 }
 
 impl Config {

@@ -114,7 +114,7 @@ async fn serve(
     cancel: &CancellationToken,
 ) -> Result<(), teamster_mesh::Error> {
     // One more than sessions: a stop must be heard while all of them are at work.
-    let credit = harness.shared.config.sessions.max(1) + 1;
+    let credit = harness.shared.config.load().sessions.max(1) + 1;
     let mut bells = Bells::open(&harness.mesh, credit).await?;
     let releaser = bells.releaser();
     loop {

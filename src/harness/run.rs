@@ -57,7 +57,7 @@ pub(super) async fn run(harness: Harness, session: SessionId, entry: Arc<Entry>)
             run.let_go(Duration::ZERO).await;
             return;
         }
-        match run.look(known.take()).await {
+        match Box::pin(run.look(known.take())).await {
             Next::Look(state) => known = state,
             Next::Over => return,
         }

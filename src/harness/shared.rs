@@ -2,19 +2,18 @@
 
 use std::sync::Arc;
 
-use teamster_core::turn::Settings;
-use teamster_mesh::{Mesh, registry::Registry};
+use teamster_mesh::{Mesh, config::Live, registry::Registry};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     allowed::Compiled, cache::Cache, config::Config, desk::Desk, heads::Heads, rooms::Rooms,
-    witness::Witnesses,
+    settings::Pins, witness::Witnesses,
 };
 
 /// What exists before the mesh is there.
 pub(super) struct Shared {
-    pub(super) config: Config,
-    pub(super) settings: Settings,
+    pub(super) config: Live<Config>,
+    pub(super) pins: Pins,
     pub(super) desk: Desk,
     pub(super) cache: Cache,
     pub(super) allowed: Compiled,
@@ -25,9 +24,10 @@ pub(super) struct Shared {
 
 impl Shared {
     pub(super) fn new(config: &Config) -> Self {
+        let config = Live::new(config.clone());
         Self {
-            config: config.clone(),
-            settings: config.settings(),
+            pins: Pins::new(config.clone()),
+            config,
             desk: Desk::default(),
             cache: Cache::default(),
             allowed: Compiled::default(),

@@ -24,6 +24,7 @@ use super::{
     act, admin, clock,
     desk::Entry,
     outbox, run,
+    settings::Pinned,
     shared::Harness,
     spans::{self, Spans},
     witness::Witness,
@@ -67,6 +68,8 @@ pub(super) struct Work<'a> {
     cause: Option<String>,
     /// Gives the lines of a turn its ids.
     lines: Option<(TurnId, Span)>,
+    /// What the running turn keeps, or what a turn that begins now would take.
+    settings: Arc<Pinned>,
 }
 
 impl<'a> Work<'a> {
@@ -92,6 +95,7 @@ impl<'a> Work<'a> {
             drain_strictly: false,
             drained_bytes: 0,
             price: Asked::NotYet,
+            settings: harness.shared.pins.now(),
         }
     }
 
@@ -173,7 +177,29 @@ impl<'a> Work<'a> {
         self.harness.shared.allowed.get(policy)
     }
 
+    /// What the running turn was started with.
+    pub(super) fn settings(&self) -> &Pinned {
+        &self.settings
+    }
+
+    /// Workers without whose hook no call runs: those of the turn's start, and those that have become required since.
+    pub(super) fn required_hooks(&self) -> BTreeSet<String> {
+        let now = self.harness.shared.pins.now();
+        let all = self.settings.required_hooks.iter();
+        all.chain(&now.required_hooks).cloned().collect()
+    }
+
+    /// Takes what is configured now, unless a turn runs: that one keeps what it was started with.
+    fn pin(&mut self) {
+        let pins = &self.harness.shared.pins;
+        self.settings = match &self.draft.state().turn {
+            None => pins.now(),
+            Some(turn) => pins.pin(&turn.id, &self.settings),
+        };
+    }
+
     async fn next(&mut self) -> Action {
+        self.pin();
         let bound = bound(&self.catalog());
         let price = self.price().await;
         let env = self.env(&bound, price.as_ref(), None);
@@ -244,7 +270,7 @@ impl<'a> Work<'a> {
             bound,
             price,
             trace,
-            settings: &self.harness.shared.settings,
+            settings: &self.settings.turn,
             now_ms: clock::now_ms(),
         }
     }

@@ -2,6 +2,7 @@
 
 mod apart;
 mod chat;
+mod config;
 mod help;
 mod live;
 pub mod place;

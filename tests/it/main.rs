@@ -23,6 +23,7 @@ mod damage;
 mod demo;
 mod hook;
 mod house;
+mod live;
 mod own;
 mod scene;
 mod turn;

@@ -15,7 +15,7 @@ use teamster_protocol::{
 };
 use teamster_telemetry::chain;
 
-use super::{Finding, State, disk};
+use super::{Finding, State, disk, live};
 use crate::{
     cli::{Global, status::is_scripted, up},
     client::Client,
@@ -446,6 +446,7 @@ async fn workers(client: &Client) -> Vec<Finding> {
         .hint("`teamster up` runs all, `teamster worker NAME...` some")
     }];
     findings.push(gate(&catalog));
+    findings.extend(live::configuration(client).await);
     findings.extend(policy_in_force(client).await);
     findings
 }

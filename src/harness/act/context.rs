@@ -44,7 +44,7 @@ struct Fixed {
 impl Fixed {
     fn of(work: &Work<'_>) -> Self {
         let state = work.draft.state();
-        let settings = &work.harness.shared.settings;
+        let settings = &work.settings().turn;
         let tools = tools(state, &work.allowed(), &work.catalog());
         Self {
             model: state
@@ -200,7 +200,7 @@ async fn ask(work: &Work<'_>, fixed: &Fixed) -> Result<Plan, Fault> {
 /// request is fitted here: the log says how often it was too large.
 fn raw(work: &Work<'_>, mut fixed: Fixed) -> Result<Prepared, CompletionError> {
     let state = work.draft.state();
-    let bytes_max = work.harness.shared.settings.history_bytes;
+    let bytes_max = work.settings().turn.history_bytes;
     let mut plan = None;
     let messages = if state.refused() == 0 {
         context::apply(&state.history(), &BTreeSet::new(), limits::RESULT_BYTES_MAX)

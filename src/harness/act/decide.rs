@@ -64,11 +64,11 @@ async fn judge(
         .filter(|binding| concerns(binding, &contract.id))
         .take(limits::HOOKS_PER_POINT_MAX)
         .collect();
-    for required in &work.harness.shared.config.required_hooks {
+    for required in work.required_hooks() {
         let is_bound = catalog
             .hooks
             .iter()
-            .any(|(binding, worker)| binding.point == Point::PreTrigger && worker == required);
+            .any(|(binding, worker)| binding.point == Point::PreTrigger && *worker == required);
         if !is_bound {
             return unavailable(&format!("the required worker {required} has bound no hook"));
         }
@@ -204,7 +204,7 @@ fn hold(
 ) -> Decided {
     judgement
         .ask_ttl_ms
-        .get_or_insert(work.harness.shared.settings.approval_ttl_ms);
+        .get_or_insert(work.settings().turn.approval_ttl_ms);
     Decided::Hold {
         function: asked.function,
         arguments: asked.arguments,

@@ -44,6 +44,12 @@ async fn the_help_is_what_it_was() {
         "functions call",
         "policy",
         "policy explain",
+        "config",
+        "config get",
+        "config set",
+        "config unset",
+        "config explain",
+        "config history",
         "workers",
         "workers ls",
         "workers info",
@@ -52,6 +58,8 @@ async fn the_help_is_what_it_was() {
         "up",
         "worker",
         "doctor",
+        "completions",
+        "man",
     ] {
         let mut arguments: Vec<&str> = command.split_whitespace().collect();
         arguments.push("--help");

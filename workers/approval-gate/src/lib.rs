@@ -32,7 +32,7 @@ use std::{
 };
 
 use teamster_core::policy::burst::Burst;
-use teamster_mesh::Worker;
+use teamster_mesh::{Worker, config::Live};
 use teamster_protocol::{
     Digest, FunctionId,
     hook::{Binding, OnError, Point, Stage},
@@ -54,8 +54,9 @@ struct Gate {
 /// The worker `approval-gate`. Reads the policy file; one that cannot be used is an error, so that no gate starts with
 /// another policy than the one it was given. One that is not there yet is in force as soon as it is.
 pub fn worker(config: &Config) -> Result<Worker, Error> {
+    let live = Live::new(config.clone());
     let gate = Arc::new(Gate {
-        policies: Policies::load(config.policy_file.clone())?,
+        policies: Policies::load(live.clone())?,
         inbox: Inbox::default(),
         burst: Mutex::default(),
     });
@@ -64,6 +65,7 @@ pub fn worker(config: &Config) -> Result<Worker, Error> {
         WorkerName::parse("approval-gate")?,
         "Judges each call before it runs, holds what a person must decide, and takes the decision.",
     )
+    .config(&live)
     .hook(binding()?)
     .task("inbox", move |mesh, cancel| async move {
         follow::run(&mesh, &follower.inbox, &cancel).await;

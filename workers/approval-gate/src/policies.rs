@@ -10,24 +10,36 @@
 use std::{
     collections::{HashMap, VecDeque},
     io::Read as _,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Arc, Mutex, PoisonError},
     time::SystemTime,
 };
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use teamster_core::policy::{self, Policy};
+use teamster_mesh::config::Live;
 use teamster_protocol::{Arguments, Contract, TurnId, limits, policy::Judgement};
 use tokio_util::sync::CancellationToken;
 
-use crate::Error;
+use crate::{Config, Error};
 
 /// The policy in force and those that running turns began with.
 pub(crate) struct Policies {
-    file: Option<PathBuf>,
+    config: Live<Config>,
     current: ArcSwap<Policy>,
     note: ArcSwapOption<String>,
     pins: Mutex<Pins>,
+}
+
+/// What was in force before a file is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Before {
+    /// No file.
+    Nothing,
+    /// The same file.
+    This,
+    /// Another file, or the compiled-in policy by the configuration's own word.
+    Another,
 }
 
 #[derive(Default)]
@@ -37,9 +49,9 @@ struct Pins {
 }
 
 impl Policies {
-    /// Reads the policy. A file that is not there yet is waited for.
-    pub(crate) fn load(file: Option<PathBuf>) -> Result<Self, Error> {
-        let in_file = match &file {
+    /// Reads the policy of the file that the configuration names. A file that is not there yet is waited for.
+    pub(crate) fn load(config: Live<Config>) -> Result<Self, Error> {
+        let in_file = match &config.load().policy_file {
             Some(path) => read(path)?,
             None => None,
         };
@@ -48,7 +60,7 @@ impl Policies {
             None => compiled_in()?,
         };
         Ok(Self {
-            file,
+            config,
             current: ArcSwap::from_pointee(policy),
             note: ArcSwapOption::empty(),
             pins: Mutex::default(),
@@ -102,20 +114,32 @@ impl Policies {
         policy
     }
 
-    /// Reads the file again whenever it comes, changes or goes, until cancelled. A revision that cannot be used is reported
-    /// once and changes nothing.
+    /// Reads the file again whenever it comes, changes or goes, and whenever another one is configured, until cancelled. A
+    /// revision that cannot be used is reported once and changes nothing.
     pub(crate) async fn watch(&self, cancel: &CancellationToken) {
-        let Some(path) = &self.file else {
-            return cancel.cancelled().await;
-        };
+        let mut file = self.config.load().policy_file.clone();
         // Nothing is known of what was read at the start, so the first look reads once more.
         let mut seen = None;
+        let mut before = Before::Nothing;
         loop {
-            let now = stamp(path).await;
-            if seen.as_ref() != Some(&now) {
-                let was_there = matches!(seen, Some(Some(_)));
-                self.reload(path, was_there).await;
+            let configured = self.config.load().policy_file.clone();
+            if configured != file {
+                file = configured;
+                (seen, before) = (None, Before::Another);
+            }
+            let now = match &file {
+                Some(path) => stamp(path).await,
+                None => None,
+            };
+            if seen != Some(now) {
+                self.reload(file.as_deref(), before).await;
                 seen = Some(now);
+                before = match (now, before) {
+                    (Some(_), _) => Before::This,
+                    // It is still to come.
+                    (None, Before::Another) => Before::Another,
+                    (None, _) => Before::Nothing,
+                };
             }
             tokio::select! {
                 () = cancel.cancelled() => return,
@@ -124,17 +148,29 @@ impl Policies {
         }
     }
 
-    /// Reads the file again. `was_there` says that there was one before.
-    async fn reload(&self, path: &Path, was_there: bool) {
-        let owned = path.to_owned();
+    /// Reads the file again. Without a file the compiled-in policy is in force; but one that takes the place of another must be
+    /// there, or a slip in its name would take rules away.
+    async fn reload(&self, file: Option<&Path>, before: Before) {
+        let owned = file.map(Path::to_owned);
         let read = tokio::task::spawn_blocking(move || -> Result<_, Error> {
-            Ok(match read(&owned)? {
+            let Some(path) = owned else {
+                return Ok((compiled_in()?, true));
+            };
+            Ok(match read(&path)? {
                 Some(policy) => (policy, true),
+                None if before == Before::Another => {
+                    return Err(Error::Read {
+                        path,
+                        source: std::io::ErrorKind::NotFound.into(),
+                    });
+                }
                 None => (compiled_in()?, false),
             })
         });
         let trouble = match read.await {
-            Ok(Ok((policy, is_there))) => return self.take(policy, path, is_there, was_there),
+            Ok(Ok((policy, is_there))) => {
+                return self.take(policy, file, is_there, before == Before::This);
+            }
             Ok(Err(error)) => teamster_telemetry::chain(&error),
             Err(error) => format!("the policy could not be read again: {error}"),
         };
@@ -144,14 +180,14 @@ impl Policies {
         ))));
     }
 
-    fn take(&self, policy: Policy, path: &Path, is_there: bool, was_there: bool) {
+    fn take(&self, policy: Policy, file: Option<&Path>, is_there: bool, was_there: bool) {
         if is_there {
             self.note.store(None);
         } else if was_there {
-            tracing::warn!(file = %path.display(), "the policy file is gone; the compiled-in policy is in force");
+            let path = file.unwrap_or(Path::new("")).display();
+            tracing::warn!(file = %path, "the policy file is gone; the compiled-in policy is in force");
             self.note.store(Some(Arc::new(format!(
-                "the policy file {} is gone; the compiled-in policy is in force",
-                path.display()
+                "the policy file {path} is gone; the compiled-in policy is in force"
             ))));
         }
         if policy.digest() != self.current.load().digest() {
@@ -207,7 +243,13 @@ mod tests {
     fn policies(text: &str) -> Policies {
         let file = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(file.path(), text).expect("written");
-        Policies::load(Some(file.path().to_owned())).expect("valid policy")
+        Policies::load(config(file.path())).expect("valid policy")
+    }
+
+    fn config(file: &Path) -> Live<Config> {
+        Live::new(Config {
+            policy_file: Some(file.to_owned()),
+        })
     }
 
     fn contract(class: Class) -> Contract {
@@ -252,7 +294,7 @@ mod tests {
     async fn a_bad_revision_changes_nothing_and_a_file_that_goes_leaves_the_compiled_in_policy() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("policy.yaml");
-        let policies = Policies::load(Some(path.clone())).expect("no file yet");
+        let policies = Policies::load(config(&path)).expect("no file yet");
         for (text, effect, note) in [
             (None, Effect::Ask, None),
             (
@@ -292,7 +334,12 @@ mod tests {
                 None if was_there => std::fs::remove_file(&path).expect("removed"),
                 None => {}
             }
-            policies.reload(&path, was_there).await;
+            let before = if was_there {
+                Before::This
+            } else {
+                Before::Nothing
+            };
+            policies.reload(Some(&path), before).await;
             let judgement = policies.judge(&contract(Class::Exec), &Arguments::empty(), None);
             assert_eq!(judgement.effect, effect, "{text:?}");
             match (policies.note(), note) {
@@ -306,6 +353,28 @@ mod tests {
                 (said, note) => panic!("{text:?}: {said:?} instead of {note:?}"),
             }
         }
+    }
+
+    #[tokio::test]
+    async fn conf_1_another_file_must_be_there_before_it_counts() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (one, two) = (dir.path().join("one.yaml"), dir.path().join("two.yaml"));
+        std::fs::write(&one, "{version: 1, defaults: {exec: deny}}").expect("written");
+        let policies = Policies::load(config(&one)).expect("valid");
+        let effect = || {
+            policies
+                .judge(&contract(Class::Exec), &Arguments::empty(), None)
+                .effect
+        };
+        policies.reload(Some(&two), Before::Another).await;
+        assert_eq!(effect(), Effect::Deny, "the last good policy");
+        let note = policies.note().expect("a note");
+        assert!(note.contains("two.yaml"), "{note}");
+        std::fs::write(&two, "{version: 1, defaults: {exec: allow}}").expect("written");
+        policies.reload(Some(&two), Before::Another).await;
+        assert_eq!((effect(), policies.note()), (Effect::Allow, None));
+        policies.reload(None, Before::Another).await;
+        assert_eq!((effect(), policies.note()), (Effect::Ask, None));
     }
 
     #[test]
@@ -326,11 +395,11 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("policy.yaml");
         assert!(matches!(
-            Policies::load(Some(dir.path().to_owned())),
+            Policies::load(config(dir.path())),
             Err(Error::Read { .. })
         ));
         std::fs::write(&path, "version: 1\nlayer: []\n").expect("written");
-        let Err(error) = Policies::load(Some(path.clone())) else {
+        let Err(error) = Policies::load(config(&path)) else {
             panic!("a wrong file was taken");
         };
         let text = teamster_telemetry::chain(&error);
@@ -340,7 +409,7 @@ mod tests {
         );
         std::fs::write(&path, "x".repeat(limits::YAML_BYTES_MAX + 1)).expect("written");
         assert!(matches!(
-            Policies::load(Some(path)),
+            Policies::load(config(&path)),
             Err(Error::Form { .. })
         ));
     }

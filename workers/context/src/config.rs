@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use teamster_mesh::config::{Problem, Section};
 use teamster_protocol::limits;
 
 /// What is known about models' windows beyond what the router knows.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Windows by `provider/model`, in tokens. They win over what the router says: a server may run a model with a smaller
@@ -21,6 +22,21 @@ impl Default for Config {
         Self {
             windows: BTreeMap::new(),
             default_window: limits::CONTEXT_WINDOW_DEFAULT,
+        }
+    }
+}
+
+impl Section for Config {
+    fn check(&self) -> Result<(), Problem> {
+        if self.default_window == 0 {
+            return Err(Problem::of("default_window", "must be 1 or more"));
+        }
+        match self.windows.iter().find(|(_, tokens)| **tokens == 0) {
+            Some((model, _)) => Err(Problem::of(
+                &format!("windows.\"{model}\""),
+                "must be 1 or more",
+            )),
+            None => Ok(()),
         }
     }
 }

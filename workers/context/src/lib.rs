@@ -26,7 +26,7 @@ mod windows;
 
 use std::sync::Arc;
 
-use teamster_mesh::Worker;
+use teamster_mesh::{Worker, config::Live};
 use teamster_protocol::id::{ParseError, WorkerName};
 
 pub use config::Config;
@@ -42,15 +42,17 @@ struct Context {
 
 /// The worker `context`.
 pub fn worker(config: &Config) -> Result<Worker, ParseError> {
+    let live = Live::new(config.clone());
     let context = Arc::new(Context {
         sessions: Sessions::default(),
-        windows: Windows::new(config.clone()),
+        windows: Windows::new(live.clone()),
         values: functions::read::Values::default(),
     });
     let worker = Worker::new(
         WorkerName::parse("context")?,
         "Plans what a model gets to see, and reads whole results back.",
-    );
+    )
+    .config(&live);
     Ok(functions::all(&context)?
         .into_iter()
         .fold(worker, Worker::function))

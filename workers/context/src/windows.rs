@@ -7,7 +7,7 @@ use std::{
 };
 
 use teamster_core::context::Window;
-use teamster_mesh::{Mesh, connection::Call};
+use teamster_mesh::{Mesh, config::Live, connection::Call};
 use teamster_protocol::{
     Fault, FunctionId,
     fault::FaultClass,
@@ -25,7 +25,7 @@ const SCRIPT: u64 = 1_000_000;
 
 /// What is known about models' windows.
 pub(crate) struct Windows {
-    config: Config,
+    config: Live<Config>,
     known: Mutex<HashMap<String, Card>>,
 }
 
@@ -37,7 +37,7 @@ struct Card {
 }
 
 impl Windows {
-    pub(crate) fn new(config: Config) -> Self {
+    pub(crate) fn new(config: Live<Config>) -> Self {
         Self {
             config,
             known: Mutex::default(),
@@ -46,7 +46,7 @@ impl Windows {
 
     /// The window of a model, for an answer of `output` tokens.
     pub(crate) async fn of(&self, mesh: &Mesh, model: &str, output: u64) -> Window {
-        if let Some(tokens) = self.config.windows.get(model) {
+        if let Some(tokens) = self.config.load().windows.get(model) {
             return Window::known(*tokens, output);
         }
         let card = match self.remembered(model) {
@@ -58,13 +58,13 @@ impl Windows {
 
     fn window(&self, card: Option<&Model>, output: u64) -> Window {
         let Some(card) = card else {
-            return Window::assumed(self.config.default_window, output);
+            return Window::assumed(self.config.load().default_window, output);
         };
         let output = output.min(card.max_output_tokens.unwrap_or(u64::MAX));
         match card.context_window {
             Some(tokens) => Window::known(tokens, output),
             None if card.scripted => Window::known(SCRIPT, output),
-            None => Window::assumed(self.config.default_window, output),
+            None => Window::assumed(self.config.load().default_window, output),
         }
     }
 
@@ -91,7 +91,7 @@ impl Windows {
         if is_unknown {
             tracing::warn!(
                 model,
-                window = self.config.default_window,
+                window = self.config.load().default_window,
                 "the model's window is not known; name it in the configuration (context.windows)"
             );
         }
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn the_router_says_how_large_a_window_is_and_else_it_is_assumed_small() {
-        let windows = Windows::new(Config::default());
+        let windows = Windows::new(Live::new(Config::default()));
         let card = |context_window, scripted| Model {
             id: "p/m".to_owned(),
             context_window,

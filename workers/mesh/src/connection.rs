@@ -22,7 +22,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::{
     Error,
     blob::Blobs,
-    call, dial,
+    call,
+    config::Configs,
+    dial,
     generation::Generations,
     lane::Lanes,
     live::Live,
@@ -333,6 +335,11 @@ impl Mesh {
     /// Finished completions that are not committed yet.
     pub fn generations(&self) -> Generations {
         Generations::new(self.clone())
+    }
+
+    /// The live configuration.
+    pub fn configs(&self) -> Configs {
+        Configs::new(self.clone())
     }
 
     /// Deltas of what is being generated.

@@ -12,7 +12,10 @@ use teamster_protocol::{
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::connection::Mesh;
+use crate::{
+    config::{Live, Section, Take},
+    connection::Mesh,
+};
 
 /// A boxed future.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -100,6 +103,8 @@ pub struct Worker {
     pub hooks: Vec<Binding>,
     /// What it does besides serving.
     pub tasks: Vec<(&'static str, Task)>,
+    /// Its section of the configuration, where that may be replaced while it runs.
+    pub config: Option<Arc<dyn Take>>,
 }
 
 impl Worker {
@@ -111,7 +116,14 @@ impl Worker {
             functions: Vec::new(),
             hooks: Vec::new(),
             tasks: Vec::new(),
+            config: None,
         }
+    }
+
+    /// Lets whoever runs the worker replace its section of the configuration.
+    pub fn config<C: Section>(mut self, live: &Live<C>) -> Self {
+        self.config = Some(Arc::new(live.clone()));
+        self
     }
 
     /// Adds a function.

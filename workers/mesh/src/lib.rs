@@ -1,7 +1,7 @@
 //! The only crate that knows async-nats.
 //!
 //! Owns: the connection of a worker, serving and calling functions, the log and its fence, the two lanes and their
-//! doorbells, snapshots, finished generations, live deltas, the registry, the ensuring of streams and buckets, and the
+//! doorbells, snapshots, finished generations, live deltas, the registry, the live configuration, the ensuring of streams and buckets, and the
 //! supervised nats-server with its credentials and permissions. Invariants: subjects come from `protocol::subject` alone;
 //! every wait has a deadline; a reply that did not come is *unknown*, never *no*.
 //!
@@ -21,6 +21,7 @@ pub mod bell;
 pub mod blob;
 pub mod broker;
 mod call;
+pub mod config;
 pub mod connection;
 pub mod credential;
 mod dial;

@@ -165,6 +165,7 @@ pub async fn serve(mesh: Mesh, worker: Worker) -> Result<Serving, Error> {
         functions,
         hooks,
         tasks: background,
+        config: _,
     } = worker;
     let registration = entry::Worker {
         name: name.clone(),

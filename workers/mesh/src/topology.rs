@@ -16,8 +16,8 @@ use crate::{
 };
 
 pub(crate) use plan::{
-    BELL, BLOBS, CONTROL, EVENTS, FEED, GENERATIONS, LIVE, REGISTRY, SNAP, TURNS, log_stream,
-    log_stream_name,
+    BELL, BLOBS, CONFIG, CONTROL, EVENTS, FEED, GENERATIONS, LIVE, REGISTRY, SNAP, TURNS,
+    log_stream, log_stream_name,
 };
 
 /// How long a cluster may take to elect leaders and to place streams.

@@ -4,7 +4,7 @@
 //! so that nobody waits out a timeout for an answer that is lost.
 //!
 //! Subjects published to, apart from those in `protocol::subject`: `$JS.API.>` (stream and consumer information, creation,
-//! `STREAM.MSG.GET`, `STREAM.MSG.DELETE`, `STREAM.PURGE`, `CONSUMER.MSG.NEXT`, `DIRECT.GET`), `$JS.ACK.>`, `$KV.registry.>`,
+//! `STREAM.MSG.GET`, `STREAM.MSG.DELETE`, `STREAM.PURGE`, `CONSUMER.MSG.NEXT`, `DIRECT.GET`), `$JS.ACK.>`, `$KV.registry.>`, `$KV.config.*`,
 //! `$SRV.>` replies and inboxes `_INBOX.>` of callers. Subscribed to: own inboxes `_INBOX.<worker>.>` and `$SRV.>`.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};

@@ -84,6 +84,8 @@ pub const CONTEXT_MODELS_MAX: usize = 256;
 pub const YAML_BYTES_MAX: usize = 256 * 1024;
 /// Bytes of one worker's live configuration.
 pub const CONFIG_BYTES_MAX: usize = 64 * 1024;
+/// Workers whose live configuration is listed.
+pub const CONFIG_KEYS_MAX: usize = 256;
 /// Revisions of a worker's live configuration that are kept.
 pub const CONFIG_HISTORY_MAX: usize = 16;
 /// Bytes of text in a fault's message or hint.

@@ -8,6 +8,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use teamster_mesh::config::{Problem, Section};
 use teamster_protocol::function::router::Price;
 
 use crate::{error::Error, secret::Reference};
@@ -242,6 +243,21 @@ impl Config {
             }
         }
         Ok(())
+    }
+}
+
+impl Section for Config {
+    fn check(&self) -> Result<(), Problem> {
+        Self::check(self).map_err(|error| {
+            let key = match &error {
+                Error::Provider { provider, .. } => Some(format!("providers.{provider}")),
+                _ => None,
+            };
+            Problem {
+                key,
+                problem: teamster_telemetry::chain(&error),
+            }
+        })
     }
 }
 

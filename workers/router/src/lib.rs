@@ -26,15 +26,19 @@ pub mod sse;
 
 use std::sync::Arc;
 
-use teamster_mesh::Worker;
+use teamster_mesh::{
+    Worker,
+    config::{Derived, Live},
+};
 use teamster_protocol::id::WorkerName;
 
 pub use crate::{config::Config, engine::Engine, error::Error};
 
 /// The router worker. A provider that cannot be used is reported in the log and to whoever asks for it; the others work.
 pub fn worker(config: &Config) -> Worker {
+    let live = Live::new(config.clone());
     let router = Arc::new(run::Router {
-        engine: Engine::new(config),
+        engine: Derived::new(live.clone(), Engine::new),
         flights: Arc::default(),
     });
     let name = WorkerName::parse("router");
@@ -44,7 +48,8 @@ pub fn worker(config: &Config) -> Worker {
             Worker::new(
                 name,
                 "Talks to model providers: streams answers, retries, counts tokens and money.",
-            ),
+            )
+            .config(&live),
             Worker::function,
         ),
         _ => unreachable!("the router's own names are valid"),

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use futures::FutureExt as _;
 use teamster_mesh::{
     Ctx, Mesh,
+    config::Derived,
     connection::{Plain, Subscription},
 };
 use teamster_protocol::{
@@ -27,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, Span, field::Empty};
 
 use crate::{
+    config::Config,
     engine::{Engine, Stop},
     flight::{Entered, Flight, Flights, Takeoff},
     provider::Sink,
@@ -38,7 +40,8 @@ const JOINS_MAX: usize = 256;
 /// The router's state: shared by all of its functions.
 #[derive(Debug)]
 pub(crate) struct Router {
-    pub(crate) engine: Engine,
+    /// Made anew when the configuration changes; a generation that runs keeps the one that it began with.
+    pub(crate) engine: Derived<Config, Engine>,
     pub(crate) flights: Arc<Flights>,
 }
 
@@ -167,7 +170,11 @@ async fn fly(router: Arc<Router>, mesh: Mesh, request: ChatRequest, takeoff: Tak
         request: id.clone(),
         index: 0,
     };
-    let completion = router.engine.generate(&request, &stop, &mut live).await;
+    let completion = router
+        .engine
+        .load()
+        .generate(&request, &stop, &mut live)
+        .await;
     record(&completion);
     tracing::info!(
         request = %id,

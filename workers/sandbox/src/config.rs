@@ -4,6 +4,7 @@ use std::path::{Component, Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use teamster_mesh::config::{Problem, Section};
 
 use crate::{layer::Layer, protected::Protected};
 
@@ -150,5 +151,15 @@ mod tests {
             let error = parse(bad).expect_err(bad).to_string();
             assert!(error.contains(why), "{bad}: {error}");
         }
+    }
+}
+
+impl Section for Config {
+    // What decides over the host's own protection is not for the whole mesh to set.
+    const LOCAL: &'static [&'static str] = &["helper", "shown", "minimum", "control_groups"];
+
+    // Globs, layers and paths are checked where they are read, and what is wrong is not read.
+    fn check(&self) -> Result<(), Problem> {
+        Ok(())
     }
 }

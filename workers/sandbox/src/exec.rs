@@ -21,7 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use teamster_mesh::Ctx;
+use teamster_mesh::{Ctx, config::Live};
 use teamster_protocol::{Fault, FaultClass, limits};
 use tokio::{sync::Semaphore, time::timeout_at};
 
@@ -52,7 +52,7 @@ pub(crate) struct Executor(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    config: Config,
+    config: Live<Config>,
     permits: Arc<Semaphore>,
     /// What the last probe found, if it found what is needed.
     known: Mutex<Option<Known>>,
@@ -63,13 +63,15 @@ struct Shared {
 /// What a probe found.
 #[derive(Debug, Clone)]
 struct Known {
+    /// What was configured then.
+    of: Arc<Config>,
     levels: Vec<Level>,
     groups: Option<Groups>,
 }
 
 impl Executor {
     /// One that runs under this configuration.
-    pub(crate) fn new(config: Config) -> Self {
+    pub(crate) fn new(config: Live<Config>) -> Self {
         Self(Arc::new(Shared {
             config,
             permits: Arc::new(Semaphore::new(limits::EXEC_AT_ONCE_MAX)),
@@ -136,7 +138,10 @@ impl Executor {
     pub(crate) fn levels(&self) -> (Vec<Level>, Option<String>) {
         match self.0.known() {
             Ok(known) => (known.levels, None),
-            Err(error) => (probe::levels(&self.0.config), Some(error.to_string())),
+            Err(error) => (
+                probe::levels(&self.0.config.load()),
+                Some(error.to_string()),
+            ),
         }
     }
 }
@@ -156,7 +161,11 @@ fn report(error: Error) -> Fault {
 impl Shared {
     fn run(&self, workspace: &str, request: Request, stop: &Stop) -> Result<Reply, Error> {
         let order = request.check()?;
-        let Known { levels, groups } = self.known()?;
+        let Known {
+            of: config,
+            levels,
+            groups,
+        } = self.known()?;
         stop.check()?;
         let root = Root::open(workspace)?;
         if !order.cwd.is_root() {
@@ -169,7 +178,7 @@ impl Shared {
             )
         })?;
         let _git = self.placeholders.hold(host)?;
-        let masks = mask::find(&root, &self.config.protected, stop)?;
+        let masks = mask::find(&root, &config.protected, stop)?;
         let layers: Vec<Layer> = levels
             .iter()
             .filter(|level| level.holds)
@@ -179,7 +188,7 @@ impl Shared {
         let wall = order
             .wall
             .min(left.saturating_sub(limits::EXEC_TERM_GRACE + limits::EXEC_ANSWER_GRACE));
-        let (spec, bounds) = order.into_spec(&layers, host, masks, self.config.shown.paths(), wall);
+        let (spec, bounds) = order.into_spec(&layers, host, masks, config.shown.paths(), wall);
         let name = format!(
             "{}{}-{}",
             group::PREFIX,
@@ -190,7 +199,7 @@ impl Shared {
             .map(|groups| groups.make(&name, &bounds.group))
             .transpose()?;
         let until = Instant::now() + wall + BEGIN_MAX + limits::EXEC_ANSWER_GRACE;
-        let helper = helper(&self.config);
+        let helper = helper(&config);
         let outer = Outer {
             layers,
             is_probe: false,
@@ -248,16 +257,24 @@ impl Shared {
     fn known(&self) -> Result<Known, Error> {
         // Held over the probe: whoever asks meanwhile waits for its answer instead of making another.
         let mut known = self.lock();
-        if let Some(known) = &*known {
+        let config = self.config.load();
+        if let Some(known) = &*known
+            && Arc::ptr_eq(&known.of, &config)
+        {
             return Ok(known.clone());
         }
-        let (levels, groups) = probe::look(&self.config);
-        probe::require(self.config.minimum.layers(), &levels)?;
+        let (levels, groups) = probe::look(&config);
+        probe::require(config.minimum.layers(), &levels)?;
         tracing::info!(
             layers = probe::summary(&levels),
             "commands run behind these layers"
         );
-        Ok(known.insert(Known { levels, groups }).clone())
+        let found = Known {
+            of: config,
+            levels,
+            groups,
+        };
+        Ok(known.insert(found).clone())
     }
 }
 

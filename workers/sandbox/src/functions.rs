@@ -14,7 +14,7 @@ mod tests;
 
 use schemars::JsonSchema;
 use serde::{Serialize, de::DeserializeOwned};
-use teamster_mesh::{Ctx, Function, Worker};
+use teamster_mesh::{Ctx, Function, Worker, config::Live};
 use teamster_protocol::{
     Class, Contract, Data, FunctionId, Trust, Visibility, id::WorkerName, limits,
 };
@@ -34,12 +34,14 @@ use crate::{
 /// Never: the names and ids are constants, which a test parses.
 #[expect(clippy::expect_used, reason = "see Panics")]
 pub fn worker(config: Config) -> Worker {
-    let executor = Executor::new(config.clone());
-    let pool = Pool::new(config);
+    let live = Live::new(config);
+    let executor = Executor::new(live.clone());
+    let pool = Pool::new(live.clone());
     Worker::new(
         WorkerName::parse("sandbox").expect("a valid name"),
         "Reads, searches, writes and edits files inside the session's workspace, and runs commands in it, isolated.",
     )
+    .config(&live)
     .function(function(&pool, read::contract(), read::read))
     .function(function(&pool, list::contract(), list::list))
     .function(function(&pool, find::contract(), find::find))

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use teamster_mesh::Ctx;
+use teamster_mesh::{Ctx, config::Live};
 use teamster_protocol::{Fault, FaultClass, limits};
 use tokio::{sync::Semaphore, time::timeout_at};
 
@@ -16,7 +16,7 @@ const CANCEL_GRACE: Duration = Duration::from_secs(2);
 /// Runs the work of all file functions of this process.
 #[derive(Debug, Clone)]
 pub(crate) struct Pool {
-    protected: Arc<Protected>,
+    config: Live<Config>,
     permits: Arc<Semaphore>,
 }
 
@@ -32,9 +32,9 @@ pub(crate) struct Job {
 
 impl Pool {
     /// A pool under this configuration.
-    pub(crate) fn new(config: Config) -> Self {
+    pub(crate) fn new(config: Live<Config>) -> Self {
         Self {
-            protected: Arc::new(config.protected),
+            config,
             permits: Arc::new(Semaphore::new(limits::FS_AT_ONCE_MAX)),
         }
     }
@@ -58,7 +58,7 @@ impl Pool {
                 _ => return Err(busy()),
             },
         };
-        let protected = Arc::clone(&self.protected);
+        let protected = Arc::new(self.config.load().protected.clone());
         let stop = Stop {
             cancel: cancel.clone(),
             until: ctx

@@ -1,5 +1,7 @@
 //! Which files are neither opened nor named.
 
+use std::sync::Arc;
+
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,13 +19,13 @@ use crate::{error::Error, path::RelPath};
 pub struct Protected {
     globs: Vec<String>,
     /// `None` protects everything.
-    set: Option<GlobSet>,
+    set: Option<Arc<GlobSet>>,
 }
 
 impl Protected {
     /// Compiles `globs`.
     pub fn new(globs: Vec<String>) -> Result<Self, Error> {
-        let set = Some(compile(&globs)?);
+        let set = Some(Arc::new(compile(&globs)?));
         Ok(Self { globs, set })
     }
 
@@ -59,7 +61,7 @@ fn compile(globs: &[String]) -> Result<GlobSet, Error> {
 impl Default for Protected {
     fn default() -> Self {
         let globs = SECRET_TARGETS.map(str::to_owned).to_vec();
-        let set = compile(&globs).ok();
+        let set = compile(&globs).ok().map(Arc::new);
         Self { globs, set }
     }
 }

@@ -34,7 +34,7 @@ mod store;
 
 use std::sync::Arc;
 
-use teamster_mesh::Worker;
+use teamster_mesh::{Worker, config::Live};
 use teamster_protocol::id::WorkerName;
 
 pub use config::Config;
@@ -45,12 +45,14 @@ use crate::{projection::Projection, store::Store};
 /// The worker `session`. Opens the projection's file, which is made where there is none; a file that cannot be used as one is
 /// replaced, because the log holds everything.
 pub fn worker(config: &Config) -> Result<Worker, Error> {
+    let live = Live::new(config.clone());
     let projection = Arc::new(Projection::new(Store::open(config.file.as_deref())?));
     let projected = Arc::clone(&projection);
     let worker = Worker::new(
         WorkerName::parse("session")?,
         "Answers questions about sessions from a projection of the log, and lets operators administer them.",
     )
+    .config(&live)
     .task("projection", move |mesh, cancel| async move {
         project::run(&mesh, &projected, &cancel).await;
     });

@@ -301,9 +301,9 @@ fn start_turn(state: &State, env: &Env<'_>) -> Vec<Event> {
     }]
 }
 
-/// What the message asked for, else what the last turn had, else what is configured.
+/// What the message asked for, else what an earlier one did, else what is configured now.
 fn resolve_options(state: &State, env: &Env<'_>) -> TurnOptions {
-    let mut options = state.asked.clone().or(&state.options);
+    let mut options = state.asked.clone().or(&state.wanted);
     options
         .model
         .get_or_insert_with(|| env.settings.model.clone());

@@ -22,7 +22,7 @@ pub use crate::turn::admin::{Base, Tombstone};
 pub use crate::turn::running::{Call, CallState, Cut, Failure, Generation, Held, Turn};
 
 /// Version of the fold. A snapshot of another version is folded anew.
-pub const FOLD_VERSION: u32 = 6;
+pub const FOLD_VERSION: u32 = 7;
 
 /// Everything that is known about a session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -59,6 +59,9 @@ pub struct State {
     pub options: TurnOptions,
     /// What the next turn's first message asked for.
     pub asked: TurnOptions,
+    /// What all turns so far were asked for. It holds for later turns; what was configured for them does not.
+    // Boxed: states are moved through many futures.
+    pub wanted: Box<TurnOptions>,
     /// The turn that runs or waits.
     pub turn: Option<Turn>,
     /// The turn that ended last.
@@ -190,6 +193,7 @@ impl State {
             calibration: None,
             options: TurnOptions::default(),
             asked: TurnOptions::default(),
+            wanted: Box::default(),
             turn: None,
             last: None,
             turns: 0,
@@ -485,7 +489,7 @@ impl State {
         if let Some(options) = options {
             self.options = options.clone();
         }
-        self.asked = TurnOptions::default();
+        *self.wanted = std::mem::take(&mut self.asked).or(&self.wanted);
         self.turns = *number;
         self.is_unanswered = false;
         self.epoch = self.drafting();

@@ -73,6 +73,9 @@ fn sec_31_each_subject_has_its_publishers_and_no_others() {
         ("$JS.API.CONSUMER.DELETE.TURNS.bell".to_owned(), &[]),
         ("$JS.API.CONSUMER.CREATE.CONTROL.spy".to_owned(), &[]),
         ("$SYS.REQ.SERVER.PING.VARZ".to_owned(), &[]),
+        ("$KV.config.router".to_owned(), &["operator"]),
+        ("$JS.API.DIRECT.GET.KV_config".to_owned(), &[]),
+        ("$JS.API.CONSUMER.CREATE.KV_config".to_owned(), &[]),
     ];
     for (subject, want) in rows {
         assert_eq!(publishers(&subject), want, "{subject}");

@@ -12,6 +12,7 @@ mod bell;
 mod broker;
 mod call;
 mod commit;
+mod config;
 mod connect;
 mod fixture;
 mod lane;

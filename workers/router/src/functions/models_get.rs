@@ -20,7 +20,7 @@ pub(crate) fn function(router: &Arc<Router>) -> Result<Function, ParseError> {
     Ok(Function::new(
         contract,
         move |_, request: ModelsGetRequest| {
-            let model = router.engine.model(&request.model).map_err(|error| {
+            let model = router.engine.load().model(&request.model).map_err(|error| {
                 let fault = Fault::gone("router.unknown_model", error.message);
                 match error.hint {
                     Some(hint) => fault.hint(hint),

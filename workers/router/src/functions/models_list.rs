@@ -19,7 +19,7 @@ pub(crate) fn function(router: &Arc<Router>) -> Result<Function, ParseError> {
     Ok(Function::new(
         contract,
         move |_, request: ModelsListRequest| {
-            let models = router.engine.models(request.provider.as_deref());
+            let models = router.engine.load().models(request.provider.as_deref());
             ready(Ok(ModelsListReply { models }))
         },
     ))

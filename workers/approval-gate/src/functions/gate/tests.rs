@@ -15,7 +15,8 @@ use crate::{
 
 fn gate() -> Gate {
     Gate {
-        policies: Policies::load(Config::default().policy_file).expect("valid policy"),
+        policies: Policies::load(teamster_mesh::config::Live::new(Config::default()))
+            .expect("valid policy"),
         inbox: Inbox::default(),
         burst: std::sync::Mutex::default(),
     }

@@ -73,7 +73,10 @@ fn sec_28_an_approval_does_not_outlive_what_it_was_asked_under() {
     )
     .expect("written");
     let gate = Gate {
-        policies: Policies::load(Some(file.path().to_owned())).expect("valid policy"),
+        policies: Policies::load(teamster_mesh::config::Live::new(crate::Config {
+            policy_file: Some(file.path().to_owned()),
+        }))
+        .expect("valid policy"),
         inbox: Inbox::default(),
         burst: std::sync::Mutex::default(),
     };

@@ -1,0 +1,316 @@
+//! `config`: what is in force and why, changed while the workers run, by file and in the mesh.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use teamster_testkit::wait;
+
+use super::{
+    check_failure,
+    place::{LIMIT, Place, code, document},
+};
+
+impl Place {
+    async fn json(&self, arguments: &[&str]) -> Value {
+        let arguments = [arguments, &["--json"]].concat();
+        let output = self.run(&arguments).await;
+        assert_eq!(code(&output), 0, "{arguments:?}: {output:?}");
+        document(&output)
+    }
+
+    async fn get(&self, key: &str) -> Value {
+        self.json(&["config", "get", key]).await["value"].clone()
+    }
+
+    async fn until(&self, key: &str, want: Value) {
+        wait::until(LIMIT, &format!("{key} is {want}"), || async {
+            self.get(key).await == want
+        })
+        .await;
+    }
+
+    async fn refusals(&self) -> Vec<String> {
+        let explained = self.json(&["config", "explain"]).await;
+        let refusals = explained["refusals"].as_array().expect("a list").clone();
+        let problems = refusals.iter().map(|refusal| refusal["problem"].as_str());
+        problems
+            .map(|text| text.expect("a text").to_owned())
+            .collect()
+    }
+
+    fn config(&self, text: &str) {
+        std::fs::create_dir_all(self.data()).expect("made");
+        std::fs::write(self.data().join("config.yaml"), text).expect("written");
+    }
+}
+
+/// CONF-1: half a file, then a file with a number that cannot be: the old values stay in force and both errors are visible,
+/// in `explain` and in `doctor`; then a good one ends both.
+#[tokio::test]
+async fn conf_1_a_broken_file_changes_nothing_and_each_error_is_shown() {
+    let place = Place::new();
+    place.config("harness:\n  default_max_turns: 3\n");
+    let mut up = place.up().await;
+    assert_eq!(place.get("harness.default_max_turns").await, 3);
+    place.config("harness:\n  default_max_turns: [4\n");
+    wait::until(LIMIT, "the first error is visible", || async {
+        place.refusals().await.len() == 1
+    })
+    .await;
+    place.config("harness:\n  default_model: a/b\n  default_max_turns: -1\n");
+    wait::until(LIMIT, "the second error is visible", || async {
+        place.refusals().await.len() == 2
+    })
+    .await;
+    let refusals = place.refusals().await;
+    assert!(
+        refusals
+            .iter()
+            .all(|problem| problem.contains("config.yaml, line ")),
+        "{refusals:?}"
+    );
+    assert!(refusals[1].contains("-1"), "{refusals:?}");
+    assert_eq!(place.get("harness.default_max_turns").await, 3);
+    assert_eq!(place.get("harness.default_model").await, "scripted/guided");
+    let doctor = place.run(&["doctor", "--json"]).await;
+    let findings = document(&doctor)["findings"].clone();
+    let live = findings.as_array().expect("a list").iter();
+    let live: Vec<&Value> = live
+        .filter(|finding| finding["check"] == "config-live")
+        .collect();
+    assert_eq!(live.len(), 1, "{findings}");
+    assert_eq!(live[0]["state"], "failed");
+    assert!(
+        live[0]["detail"].as_str().expect("text").contains("-1"),
+        "{findings}"
+    );
+    let log = std::fs::read_to_string(place.data().join("log/up.jsonl")).expect("a log");
+    assert_eq!(
+        log.matches("the changed configuration file cannot be used")
+            .count(),
+        2
+    );
+
+    let new = place.file("new.yaml");
+    std::fs::write(&new, "harness:\n  default_max_turns: 5\n").expect("written");
+    std::fs::rename(&new, place.data().join("config.yaml")).expect("renamed");
+    place.until("harness.default_max_turns", json!(5)).await;
+    assert_eq!(place.refusals().await, Vec::<String>::new());
+    up.interrupt();
+    up.ended(Duration::from_mins(1)).await;
+}
+
+/// A value is set, explained, bound to a revision, and taken away, while the workers run.
+#[tokio::test]
+async fn a_value_is_set_in_the_mesh_and_taken_by_the_workers_that_run() {
+    let place = Place::new();
+    place.config("harness:\n  max_calls: 9\nmesh:\n  replicas: 1\n");
+    let mut up = place.up().await;
+    let set = place
+        .json(&["config", "set", "harness.max_calls", "4"])
+        .await;
+    assert_eq!(
+        (&set["old"], &set["new"], &set["in_force"]),
+        (&json!(9), &json!(4), &json!(true))
+    );
+    assert_eq!(place.get("harness.max_calls").await, 4);
+    let layer = |explained: &Value, key: &str| {
+        let values = explained["values"].as_array().expect("a list");
+        let found = values.iter().find(|value| value["key"] == key).expect(key);
+        (
+            found["layer"].clone(),
+            found["line"].clone(),
+            found["hot"].clone(),
+            found["by"].clone(),
+        )
+    };
+    let explained = place.json(&["config", "explain"]).await;
+    let (by_layer, _, hot, by) = layer(&explained, "harness.max_calls");
+    assert_eq!((by_layer, hot), (json!("live"), json!(true)));
+    assert!(by.is_string(), "who set it");
+    assert_eq!(layer(&explained, "mesh.replicas").0, "file");
+    assert_eq!(layer(&explained, "mesh.replicas").1, 4);
+    assert_eq!(layer(&explained, "harness.default_model").0, "compiled_in");
+    assert_eq!(layer(&explained, "harness.sessions").2, false);
+
+    let revision = set["revision"].to_string();
+    let bound = |value: &'static str, at: &str| {
+        [
+            "config",
+            "set",
+            "harness.max_calls",
+            value,
+            "--if-revision",
+            at,
+            "--json",
+        ]
+        .map(str::to_owned)
+    };
+    let late = bound("6", "0");
+    let late: Vec<&str> = late.iter().map(String::as_str).collect();
+    check_failure(&late, &place.run(&late).await, (75, "config.conflict"));
+    let fresh = bound("6", &revision);
+    let fresh: Vec<&str> = fresh.iter().map(String::as_str).collect();
+    assert_eq!(document(&place.run(&fresh).await)["old"], 4);
+
+    // The router takes prices and providers without a start.
+    let provider =
+        "{base_url: \"http://127.0.0.1:9/v1\", models: {\"m-4.1\": {context_window: 77}}}";
+    place
+        .json(&["config", "set", "router.providers.mine", provider])
+        .await;
+    let models = place
+        .json(&[
+            "functions",
+            "call",
+            "router::models::list",
+            "{\"provider\":\"mine\"}",
+        ])
+        .await;
+    assert!(models.to_string().contains("77"), "{models}");
+    assert_eq!(
+        place
+            .get("router.providers.mine.models.\"m-4.1\".context_window")
+            .await,
+        77
+    );
+
+    let unset = place.json(&["config", "unset", "harness.max_calls"]).await;
+    assert_eq!((&unset["old"], &unset["new"]), (&json!(6), &json!(9)));
+    assert_eq!(place.get("harness.max_calls").await, 9);
+    let history = place
+        .json(&["config", "history", "harness.max_calls"])
+        .await;
+    let values: Vec<&Value> = history["revisions"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|one| &one["value"])
+        .collect();
+    assert_eq!(values, [&Value::Null, &json!(6), &json!(4)]);
+    let shown = place.run(&["config", "explain", "harness.max_calls"]).await;
+    let shown = String::from_utf8(shown.stdout).expect("text");
+    assert!(shown.contains("config.yaml, line 2"), "{shown}");
+    up.interrupt();
+    up.ended(Duration::from_mins(1)).await;
+}
+
+/// CLI-1: what cannot be set is refused before anything is written, with the nearest key, and a secret is not repeated.
+#[tokio::test]
+async fn cli_1_what_cannot_be_set_is_refused_and_not_written() {
+    let place = Place::new();
+    let mut up = place.up().await;
+    for (key, value, want, says) in [
+        (
+            "harness.default_max_turn",
+            "3",
+            (2, "config.refused"),
+            "default_max_turns",
+        ),
+        (
+            "harness.default_max_turns",
+            "-1",
+            (2, "config.refused"),
+            "-1",
+        ),
+        (
+            "harness.default_max_turns",
+            "many",
+            (2, "config.refused"),
+            "many",
+        ),
+        (
+            "harness.default_model",
+            "gpt",
+            (2, "config.refused"),
+            "provider/name",
+        ),
+        ("harness.max_calls", "null", (2, "config.refused"), "unset"),
+        ("harness", "{}", (2, "config.key"), "section"),
+        ("harnes.x", "1", (2, "config.key"), "harness"),
+        ("harness..x", "1", (2, "config.key"), "dots"),
+        ("mesh.replicas", "3", (2, "config.not_live"), "config.yaml"),
+        (
+            "router.providers.openai.key",
+            "sk-secret",
+            (2, "config.refused"),
+            "reference",
+        ),
+        (
+            "router.providers.openai",
+            "{key: sk-secret}",
+            (2, "config.refused"),
+            "reference",
+        ),
+        (
+            "router.providers.openai",
+            "sk-secret",
+            (2, "config.refused"),
+            "[value]",
+        ),
+        (
+            "approval-gate.policy_file",
+            "mine.yaml",
+            (2, "config.refused"),
+            "absolute",
+        ),
+    ] {
+        let arguments = ["config", "set", key, value, "--json"];
+        let output = place.run(&arguments).await;
+        check_failure(&arguments, &output, want);
+        let said = document(&output).to_string();
+        assert!(said.contains(says), "{key}: {said}");
+        let all = format!("{said}{}", String::from_utf8_lossy(&output.stderr));
+        assert!(!all.contains("sk-secret"), "{all}");
+    }
+    let unset = ["config", "unset", "harness.max_calls", "--json"];
+    check_failure(&unset, &place.run(&unset).await, (1, "config.not_set"));
+    for worker in ["harness", "router", "approval-gate"] {
+        let history = place.json(&["config", "history", worker]).await;
+        assert_eq!(history["revisions"], json!([]), "nothing was written");
+    }
+    let absent = ["config", "get", "harness.colour", "--json"];
+    check_failure(&absent, &place.run(&absent).await, (2, "config.key"));
+    up.interrupt();
+    up.ended(Duration::from_mins(1)).await;
+}
+
+/// Without a mesh the files alone are explained, and what would not start is told.
+#[tokio::test]
+async fn without_a_mesh_the_files_are_explained() {
+    let place = Place::new();
+    place.config("harness:\n  max_calls: 9\n");
+    assert_eq!(place.get("harness.max_calls").await, 9);
+    let explained = place.json(&["config", "explain", "harness"]).await;
+    assert_eq!(explained["silent"], json!(["harness"]));
+    let set = ["config", "set", "harness.max_calls", "4", "--json"];
+    check_failure(&set, &place.run(&set).await, (69, "mesh.not_running"));
+    place.config("harness:\n  max_call: 9\n");
+    let get = ["config", "get", "--json"];
+    check_failure(&get, &place.run(&get).await, (2, "config.invalid"));
+}
+
+/// The shells themselves accept what they are given, and the manual is one page a command.
+#[tokio::test]
+async fn completions_and_manual_are_what_their_readers_take() {
+    let place = Place::new();
+    let output = place.run(&["completions", "bash"]).await;
+    assert_eq!(code(&output), 0);
+    let script = place.file("completion.bash");
+    std::fs::write(&script, &output.stdout).expect("written");
+    let checked = std::process::Command::new("bash")
+        .arg("-n")
+        .arg(&script)
+        .status();
+    assert!(checked.expect("bash runs").success());
+    let unknown = ["completions", "tcsh9", "--json"];
+    check_failure(&unknown, &place.run(&unknown).await, (2, "cli.usage"));
+    let dir = place.file("man");
+    let written = place
+        .json(&["man", "-o", dir.to_str().expect("text")])
+        .await;
+    let files = written["files"].as_array().expect("a list");
+    assert!(files.len() > 30, "{files:?}");
+    let first = place.run(&["man"]).await;
+    assert!(String::from_utf8_lossy(&first.stdout).contains(".TH teamster"));
+}
