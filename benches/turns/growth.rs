@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use teamster_mesh::Mesh;
 use teamster_protocol::{Commit, Event, Message, limits, message::Content};
+use teamster_testkit::wait;
 
 use crate::{
     model,
-    rig::session,
+    rig::{LIMIT, session},
     stats::{Latency, ms, percentile},
     turns::Arena,
 };
@@ -132,18 +133,17 @@ async fn stored(mesh: &Mesh) -> u64 {
         .sum()
 }
 
-/// The same, once two readings a heartbeat apart agree: what is removed and copied behind a turn takes a moment.
+/// The same, once the last head is copied: that follows the last turn within a second or two.
 async fn settled(mesh: &Mesh) -> u64 {
-    let mut last = stored(mesh).await;
-    for _ in 0..50 {
-        tokio::time::sleep(limits::HEADS_EVERY + Duration::from_millis(200)).await;
-        let now = stored(mesh).await;
-        if now == last {
-            break;
-        }
-        last = now;
-    }
-    last
+    let session = session(NAME);
+    let tail = mesh.log().tail(&session).await.expect("a tail");
+    let last = tail.expect("a commit").seq;
+    wait::until(LIMIT, "the last head is copied", || async {
+        let copied = mesh.snaps().get(&session).await.expect("a snapshot");
+        copied.is_some_and(|copied| copied.mark.seq >= last)
+    })
+    .await;
+    stored(mesh).await
 }
 
 async fn commits(mesh: &Mesh) -> Vec<(usize, Commit)> {

@@ -124,6 +124,16 @@ impl TryFrom<Vec<String>> for Shown {
     }
 }
 
+impl Section for Config {
+    // What decides over the host's own protection is not for the whole mesh to set.
+    const LOCAL: &'static [&'static str] = &["helper", "shown", "minimum", "control_groups"];
+
+    // Globs, layers and paths are checked where they are read, and what is wrong is not read.
+    fn check(&self) -> Result<(), Problem> {
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,15 +161,5 @@ mod tests {
             let error = parse(bad).expect_err(bad).to_string();
             assert!(error.contains(why), "{bad}: {error}");
         }
-    }
-}
-
-impl Section for Config {
-    // What decides over the host's own protection is not for the whole mesh to set.
-    const LOCAL: &'static [&'static str] = &["helper", "shown", "minimum", "control_groups"];
-
-    // Globs, layers and paths are checked where they are read, and what is wrong is not read.
-    fn check(&self) -> Result<(), Problem> {
-        Ok(())
     }
 }
