@@ -182,14 +182,6 @@ impl Client {
         self.operate_again("approval::resolve", request).await
     }
 
-    /// Decisions, newest first.
-    pub async fn history(
-        &self,
-        request: &approval::HistoryRequest,
-    ) -> Result<approval::HistoryReply, Error> {
-        self.operate_again("approval::history", request).await
-    }
-
     /// Calls any function with exact argument bytes: an operator-only function as the operator, any other on its own
     /// subject. It is made once; a lost answer is an error, never a second call.
     pub async fn call(&self, call: DirectCall) -> Result<Bytes, Error> {

@@ -8,8 +8,8 @@ use teamster_core::display;
 use teamster_protocol::{
     ApprovalId, Arguments, Digest, SessionId,
     function::{
-        approval::{GetReply, HistoryRequest, ResolveRequest},
-        session::{ApprovalEntry, ApprovalsReply, ApprovalsRequest},
+        approval::{GetReply, ResolveRequest},
+        session::{ApprovalEntry, ApprovalsRequest},
     },
     input::Decision,
 };
@@ -23,7 +23,7 @@ use super::{
     reach::{self, Absent},
     show,
 };
-use crate::client::{Client, Error};
+use crate::client::Client;
 
 /// See and decide what waits for a person.
 #[derive(Debug, Subcommand)]
@@ -160,11 +160,7 @@ async fn history(out: &Output, client: &Client, options: History) -> Result<Exit
         session_id: options.session,
         limit: Some(options.limit),
     };
-    let reply = match client.approvals(&request).await {
-        // The gate reads the logs themselves; what is deleted is not in them.
-        Err(Error::NoWorker(_)) => from_gate(client, request).await?,
-        reply => reply?,
-    };
+    let reply = client.approvals(&request).await?;
     match out.format {
         Format::Json => out.document(&show::versioned(&reply))?,
         Format::JsonLines => {
@@ -182,18 +178,6 @@ async fn history(out: &Output, client: &Client, options: History) -> Result<Exit
         }
     }
     Ok(Exit::Completed)
-}
-
-async fn from_gate(client: &Client, request: ApprovalsRequest) -> Result<ApprovalsReply, Failure> {
-    let request = HistoryRequest {
-        session_id: request.session_id,
-        limit: request.limit,
-    };
-    let reply = client.history(&request).await?;
-    let whole = |entry| ApprovalEntry::Whole(Box::new(entry));
-    Ok(ApprovalsReply {
-        entries: reply.entries.into_iter().map(whole).collect(),
-    })
 }
 
 /// A request and what became of it, as a line.

@@ -3,7 +3,6 @@
 pub(crate) mod explain;
 pub(crate) mod gate;
 pub(crate) mod get;
-pub(crate) mod history;
 pub(crate) mod list;
 pub(crate) mod resolve;
 
@@ -27,7 +26,6 @@ pub(crate) fn all(gate: &Arc<Gate>) -> Result<Vec<Function>, ParseError> {
         list::function(gate)?,
         get::function(gate)?,
         resolve::function(gate)?,
-        history::function()?,
         explain::function(gate)?,
     ])
 }

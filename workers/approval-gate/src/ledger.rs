@@ -117,11 +117,6 @@ impl Ledger {
         }
     }
 
-    /// All requests, in the order of their ids, which is that of their times.
-    pub(crate) fn entries(&self) -> impl DoubleEndedIterator<Item = &GetReply> {
-        self.entries.values()
-    }
-
     /// One request.
     pub(crate) fn get(&self, approval: &ApprovalId) -> Option<&GetReply> {
         self.entries.get(approval)
@@ -159,15 +154,6 @@ impl Ledger {
         for id in resolved.iter().rev().skip(kept) {
             self.entries.remove(id);
         }
-    }
-}
-
-/// When a request was resolved, in milliseconds since 1970.
-pub(crate) fn resolved_at_ms(resolution: &Resolution) -> u64 {
-    match resolution {
-        Resolution::Decided { at_ms, .. }
-        | Resolution::Expired { at_ms }
-        | Resolution::Withdrawn { at_ms } => *at_ms,
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Owns: the namespace `approval::`, the policy that is in force (its file, its reload), the inbox of open requests, the
 //! way of a decision into a session. Invariants: it judges with `core::policy` and nothing else; a decision reaches the
-//! session as a durable input, and what is answered is what the log says; the inbox and the history are read from the log.
+//! session as a durable input, and what is answered is what the log says; the inbox is read from the log.
 //!
 //! Never: a store of its own, a commit, a decision that it makes by itself. When it cannot answer, the harness denies.
 

@@ -1,14 +1,14 @@
 //! What the projection keeps of one session beside its rows: the fold without what rows hold, and what lists show. Pure.
 
 use serde::{Deserialize, Serialize};
-use teamster_core::turn::{Fold, State};
+use teamster_core::turn::{Fold, State, admin::is_tombstone};
 use teamster_protocol::{Commit, Event, Message, Phase, SessionId, function::session::SessionInfo};
 
 use crate::message::{Split, preview, split};
 
 /// The status of a session whose log does not fold.
 pub(crate) const DAMAGED: &str = "damaged";
-/// The status of a session that was deleted; it is in no list.
+/// The status of a session that is not there: it was deleted, or never made. It is in no list.
 pub(crate) const DELETED: &str = "deleted";
 
 /// One session.
@@ -17,7 +17,6 @@ pub(crate) struct Account {
     fold: Fold,
     commits: u64,
     messages: u64,
-    created_at_ms: u64,
     preview: Option<String>,
     model: Option<String>,
     forked_from: Option<(SessionId, u64)>,
@@ -61,7 +60,6 @@ impl Account {
             fold,
             commits: 0,
             messages: 0,
-            created_at_ms: 0,
             preview: None,
             model: None,
             forked_from: None,
@@ -82,12 +80,10 @@ impl Account {
             };
         };
         let mut added = self.fold.unload();
-        let is_deletion = commit.head.phase == Phase::Deleted;
+        let is_deletion = is_tombstone(&commit);
         if is_deletion {
             *self = Self::begin(self.fold.clone());
             added.clear();
-        } else if self.commits == 0 {
-            self.created_at_ms = commit.at_ms;
         }
         if !is_deletion {
             self.commits += 1;
@@ -131,7 +127,12 @@ impl Account {
         if self.fold.broken().is_some() {
             return DAMAGED;
         }
-        match self.fold.state().head.as_ref().map(|head| head.phase) {
+        let state = self.fold.state();
+        // What was asked of a session that is not there is in its log all the same.
+        if !state.exists() {
+            return DELETED;
+        }
+        match state.head.as_ref().map(|head| head.phase) {
             Some(Phase::Active) => "running",
             Some(Phase::Parked) => "awaiting_approval",
             Some(Phase::Deleted) => DELETED,
@@ -143,6 +144,7 @@ impl Account {
     pub(crate) fn info(&self) -> SessionInfo {
         let state = self.fold.state();
         let origin = state.origin.clone();
+        let created_at_ms = origin.as_ref().map_or(0, |origin| origin.at_ms);
         let (title, workspace, metadata) = origin.map_or_else(Default::default, |origin| {
             (origin.title, origin.workspace, origin.metadata)
         });
@@ -153,7 +155,7 @@ impl Account {
             workspace,
             metadata,
             forked_from: self.forked_from.clone(),
-            created_at_ms: self.created_at_ms,
+            created_at_ms,
             updated_at_ms: state.at_ms,
             commits: self.commits,
             turns: state.turns,

@@ -94,7 +94,8 @@ fn only_the_newest_resolved_requests_are_kept() {
     ]);
     ledger.forget_resolved(1);
     let kept: Vec<_> = ledger
-        .entries()
+        .entries
+        .values()
         .map(|entry| entry.request.approval_id.clone())
         .collect();
     assert_eq!(kept, [approval(3), approval(4)]);

@@ -1,11 +1,9 @@
-//! The inbox and the history are what the log says.
+//! The inbox is what the log says.
 
 use teamster_approval_gate::Config;
 use teamster_protocol::{
     Event, Phase, Principal,
-    function::approval::{
-        GetReply, GetRequest, HistoryReply, HistoryRequest, ListReply, ListRequest, Resolution,
-    },
+    function::approval::{GetReply, GetRequest, ListReply, ListRequest, Resolution},
     input::Decision,
     message::ResultKind,
 };
@@ -139,72 +137,11 @@ async fn appr_1_a_request_that_is_over_says_how_it_ended() {
     assert_eq!(get(&rig, 1).await.resolution, decided);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_history_is_newest_first_and_bounded() {
-    let rig = Rig::start(&Config::default()).await;
-    let mut one = Writer::new(&rig, "one").await;
-    let mut two = Writer::new(&rig, "two").await;
-    one.commit(
-        Phase::Parked,
-        vec![requested(1, NEVER_MS), requested(3, NEVER_MS)],
-    )
-    .await;
-    two.commit(Phase::Parked, vec![requested(2, NEVER_MS)])
-        .await;
-    one.commit(
-        Phase::Parked,
-        vec![resolved(1, "owner", Decision::Deny { reason: None })],
-    )
-    .await;
-    two.commit(Phase::Active, vec![]).await;
-    two.commit(Phase::Active, vec![expired(2)]).await;
-    for (request, want) in [
-        (HistoryRequest::default(), vec![approval(2), approval(1)]),
-        (
-            HistoryRequest {
-                limit: Some(1),
-                ..HistoryRequest::default()
-            },
-            vec![approval(2)],
-        ),
-        (
-            HistoryRequest {
-                session_id: Some(session("one")),
-                ..HistoryRequest::default()
-            },
-            vec![approval(1)],
-        ),
-        (
-            HistoryRequest {
-                session_id: Some(session("none")),
-                ..HistoryRequest::default()
-            },
-            vec![],
-        ),
-    ] {
-        let reply: HistoryReply = rig
-            .call("approval::history", Some("owner"), &request)
-            .await
-            .expect("a history");
-        let listed: Vec<_> = reply
-            .entries
-            .iter()
-            .map(|entry| entry.request.approval_id.clone())
-            .collect();
-        assert_eq!(listed, want, "{request:?}");
-    }
-}
-
 /// APPR-9: the operator's functions are not served where workers and models call.
 #[tokio::test(flavor = "multi_thread")]
 async fn appr_9_the_operators_functions_are_not_served_to_workers() {
     let rig = Rig::start(&Config::default()).await;
-    for function in [
-        "approval::list",
-        "approval::resolve",
-        "approval::history",
-        "approval::explain",
-    ] {
+    for function in ["approval::list", "approval::resolve", "approval::explain"] {
         let fault = rig
             .call::<_, serde_json::Value>(function, None, &serde_json::json!({}))
             .await

@@ -61,7 +61,7 @@ pub fn read_base(bytes: &[u8], wanted: u64) -> Result<Vec<Message>, Unfit> {
 }
 
 /// Whether a commit deletes its session: whatever lies before it does not count, and need not be there.
-pub(crate) fn is_tombstone(commit: &Commit) -> bool {
+pub fn is_tombstone(commit: &Commit) -> bool {
     commit.head.phase == Phase::Deleted
         && matches!(commit.events.last(), Some(Event::SessionDeleted { .. }))
 }

@@ -96,6 +96,8 @@ impl Fold {
     /// Takes out the messages that have come, and forgets what no later commit needs: for readers that keep them elsewhere.
     pub fn unload(&mut self) -> Vec<Message> {
         self.state.masked.clear();
+        self.state.stored.clear();
+        self.state.approvals.clear();
         self.state.consumed.clear();
         self.state.outbox.clear();
         self.state.asked = TurnOptions::default();

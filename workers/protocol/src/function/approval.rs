@@ -1,4 +1,4 @@
-//! `approval::list`, `approval::get`, `approval::resolve`, `approval::history`, `approval::explain`: operators only.
+//! `approval::list`, `approval::get`, `approval::resolve`, `approval::explain`: operators only.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -128,26 +128,6 @@ pub struct ResolveReply {
     pub won: bool,
     /// What became of the request.
     pub resolution: Resolution,
-}
-
-/// Lists decisions, newest first.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct HistoryRequest {
-    /// Only this session's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub session_id: Option<SessionId>,
-    /// At most this many; 50 when left out, 500 at most.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limit: Option<u32>,
-}
-
-/// Decisions.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct HistoryReply {
-    /// Newest first.
-    pub entries: Vec<GetReply>,
 }
 
 /// Asks how a call would be judged now.

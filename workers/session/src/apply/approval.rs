@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension as _, params};
 use teamster_protocol::{
     ApprovalId, CallId, Commit, Event, SessionId, TurnId,
-    event::{ApprovalDigest, Settled},
+    event::Settled,
     function::{
         approval::{GetReply, Pending, Resolution},
         session::ApprovalEntry,
@@ -197,62 +197,52 @@ fn change(
     Ok(())
 }
 
-/// Leaves digests of the requests of a session that is deleted: of those that are known, and of those that its tombstone names.
+/// Leaves digests of the requests of a session that is deleted: those that its tombstone names, so that whoever reads the log later,
+/// when nothing else is left of it, knows the same.
 pub(super) fn bury(
     connection: &Connection,
     id: i64,
     session: &SessionId,
     commit: &Commit,
 ) -> Result<(), StoreError> {
-    for approval in all(connection, id)? {
-        change(connection, &approval, |entry| {
-            if let ApprovalEntry::Whole(whole) = entry {
-                *entry = ApprovalEntry::Digest {
-                    approval_id: whole.request.approval_id.clone(),
-                    session_id: whole.request.session_id.clone(),
-                    function: whole.request.function.clone(),
-                    digest: whole.request.digest,
-                    settled: whole.resolution.as_ref().map(Settled::from),
-                };
-            }
-        })?;
-    }
+    clear(connection, id)?;
     let named = commit.events.iter().flat_map(|event| match event {
         Event::SessionDeleted { approvals, .. } => approvals.as_slice(),
         _ => &[],
     });
-    named
-        .into_iter()
-        .try_for_each(|digest| name(connection, id, session, digest, commit.at_ms))
+    for digest in named {
+        let entry = ApprovalEntry::Digest {
+            approval_id: digest.approval.clone(),
+            session_id: session.clone(),
+            function: digest.function.clone(),
+            digest: digest.digest,
+            settled: digest.settled.clone(),
+        };
+        // When it was asked is not told; its place is that of its end.
+        let at_ms = digest.settled.as_ref().map_or(commit.at_ms, settled_at_ms);
+        connection
+            .prepare_cached(
+                "INSERT INTO approval (id, session, call, requested_at_ms, entry) VALUES (?1, ?2, '', ?3, ?4)
+                 ON CONFLICT (id) DO NOTHING",
+            )?
+            .execute(params![
+                digest.approval.as_str(),
+                id,
+                number(at_ms),
+                serde_json::to_string(&entry)?
+            ])?;
+    }
+    Ok(())
 }
 
-/// A request as a tombstone names it. When it was asked is not known, unless it was read before.
-fn name(
-    connection: &Connection,
-    id: i64,
-    session: &SessionId,
-    digest: &ApprovalDigest,
-    at_ms: u64,
-) -> Result<(), StoreError> {
-    let entry = ApprovalEntry::Digest {
-        approval_id: digest.approval.clone(),
-        session_id: session.clone(),
-        function: digest.function.clone(),
-        digest: digest.digest,
-        settled: digest.settled.clone(),
-    };
-    connection
-        .prepare_cached(
-            "INSERT INTO approval (id, session, call, requested_at_ms, entry) VALUES (?1, ?2, '', ?3, ?4)
-             ON CONFLICT (id) DO UPDATE SET entry = ?4",
-        )?
-        .execute(params![
-            digest.approval.as_str(),
-            id,
-            number(at_ms),
-            serde_json::to_string(&entry)?,
-        ])?;
-    Ok(())
+fn settled_at_ms(settled: &Settled) -> u64 {
+    match settled {
+        Settled::Approved { at_ms, .. }
+        | Settled::Edited { at_ms, .. }
+        | Settled::Denied { at_ms, .. }
+        | Settled::Expired { at_ms }
+        | Settled::Withdrawn { at_ms } => *at_ms,
+    }
 }
 
 /// Removes the requests of a session.

@@ -126,7 +126,7 @@ async fn the_history_says_what_was_asked_and_what_became_of_it() {
         session_id: Some(session("one")),
         limit: Some(1),
     };
-    assert_eq!(history(&rig, &only).await, std::slice::from_ref(older));
+    assert_eq!(&history(&rig, &only).await, std::slice::from_ref(older));
     let nobody = ApprovalsRequest {
         session_id: Some(session("nobody")),
         limit: None,

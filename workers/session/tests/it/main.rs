@@ -14,3 +14,4 @@ mod money;
 mod notices;
 mod rebuild;
 mod rig;
+mod secured;

@@ -10,15 +10,19 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use teamster_protocol::{Event, Phase, function::session::ListReply};
+use teamster_protocol::{
+    Event, FunctionId, Phase,
+    event::{ApprovalDigest, Settled},
+    function::session::ListReply,
+};
 use teamster_session::{Config, worker};
 use teamster_testkit::wait;
 
 use crate::{
     ask::turn,
     rig::{
-        LIMIT, Rig, Writer, began, created, finished, interrupted, owner, proposed, requested,
-        resolved, said,
+        LIMIT, Rig, Writer, approval, asked, began, created, deleted, finished, interrupted, owner,
+        proposed, requested, resolved, said,
     },
 };
 
@@ -97,7 +101,95 @@ async fn history(rig: &Rig) -> Vec<&'static str> {
     mended.n += 1000;
     mended.commit(Phase::Idle, vec![accepted]).await;
     turn(&mut mended, 1, "and", "an answer").await;
-    vec!["plain", "asks", "damaged", "mended"]
+    let gone = deleted_session(rig, "gone").await;
+    let mut again = deleted_session(rig, "again").await;
+    again
+        .commit(Phase::Idle, vec![created("a second life")])
+        .await;
+    turn(&mut again, 2, "ask", "an answer of the second life").await;
+    // What comes for a session that is not there makes none of it.
+    let mut never = gone;
+    never.commit(Phase::Deleted, Vec::new()).await;
+    vec!["plain", "asks", "damaged", "mended", "again"]
+}
+
+/// A session that asked for a decision and was deleted; of its log the tombstone is left.
+async fn deleted_session(rig: &Rig, name: &str) -> Writer {
+    let number = if name == "gone" { 11 } else { 12 };
+    let mut writer = Writer::new(rig, name);
+    writer
+        .commit(
+            Phase::Active,
+            vec![created(name), said("an answer that is gone"), began(1)],
+        )
+        .await;
+    let mut events = proposed(2, number);
+    events.push(requested(number));
+    writer.commit(Phase::Parked, events).await;
+    // What came before the deletion is asked about, so that it is projected.
+    let _ = answers(rig, &[name]).await;
+    let left = ApprovalDigest {
+        approval: approval(number),
+        function: FunctionId::parse("fs::write").expect("an id"),
+        digest: asked().digest(),
+        settled: Some(Settled::Withdrawn { at_ms: 3000 }),
+    };
+    writer
+        .commit(Phase::Deleted, vec![deleted(1, vec![left])])
+        .await;
+    let log = rig.mesh.log();
+    let erased = log.erase_before(&writer.session, writer.seq).await;
+    assert_eq!(erased.expect("erased"), 2);
+    writer
+}
+
+/// Of a deleted session nothing is answered but digests of its requests; one that is created anew begins empty.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_deleted_session_digests_are_left() {
+    let mut rig = Rig::start().await;
+    history(&rig).await;
+    for is_first in [true, false] {
+        if !is_first {
+            rig.serve(None).await;
+        }
+        let listed: ListReply = rig.ask("session::list", &json!({})).await.expect("a list");
+        let names: Vec<&str> = listed
+            .sessions
+            .iter()
+            .map(|one| one.session_id.as_str())
+            .collect();
+        assert!(
+            !names.contains(&"gone") && names.contains(&"again"),
+            "{names:?}"
+        );
+        let again: Value = rig
+            .ask("session::get", &json!({"session_id": "again"}))
+            .await
+            .expect("it is there");
+        assert_eq!(
+            (&again["messages"], &again["commits"], &again["turns"]),
+            (&json!(2), &json!(3), &json!(2))
+        );
+        let found: Value = rig
+            .ask("session::search", &json!({"query": "gone"}))
+            .await
+            .expect("hits");
+        assert_eq!(found["hits"], json!([]));
+        let gone = rig
+            .ask::<_, Value>("session::events", &json!({"session_id": "gone"}))
+            .await
+            .expect_err("it is gone");
+        assert_eq!(gone.code, "session.not_found");
+        for name in ["gone", "again"] {
+            let left: Value = rig
+                .ask("session::approvals", &json!({"session_id": name}))
+                .await
+                .expect("a history");
+            assert_eq!(left["entries"][0]["type"], json!("digest"), "{left}");
+            assert_eq!(left["entries"][0]["settled"]["type"], json!("withdrawn"));
+            assert_eq!(left["entries"].as_array().map(Vec::len), Some(1));
+        }
+    }
 }
 
 /// What was taken in commit by commit and what is read in one go give the same answers.

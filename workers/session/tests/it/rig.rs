@@ -13,7 +13,7 @@ use teamster_protocol::{
     ApprovalId, Arguments, CallId, Class, Commit, Cursor, Data, Digest, Event, Fault, FunctionId,
     Head, Lane, Message, MessageId, Phase, Principal, RequestId, SessionId, Trust, TurnId,
     commit::{Bell, VERSION},
-    event::EndReason,
+    event::{ApprovalDigest, EndReason},
     function::router::{CompletionError, ErrorKind},
     id::{Incarnation, WorkerName},
     input::{Decision, TurnOptions},
@@ -118,7 +118,7 @@ impl Rig {
 }
 
 /// An operator.
-pub(crate) struct Asker(Mesh);
+pub(crate) struct Asker(pub(crate) Mesh);
 
 impl Asker {
     /// Asks the worker.
@@ -300,6 +300,17 @@ pub(crate) fn resolved(number: u64) -> Event {
     }
 }
 
+/// The end of a session of `turns` turns, with what is left of its requests.
+pub(crate) fn deleted(turns: u64, approvals: Vec<ApprovalDigest>) -> Event {
+    Event::SessionDeleted {
+        by: owner(),
+        turns,
+        queued: 0,
+        approvals,
+        keys: Vec::new(),
+    }
+}
+
 pub(crate) fn finished(number: u64, text: &str) -> Event {
     Event::CallFinished {
         call: call(number),
@@ -324,8 +335,13 @@ pub(crate) struct Writer {
 impl Writer {
     /// A session that was never written.
     pub(crate) fn new(rig: &Rig, name: &str) -> Self {
+        Self::by(&rig.mesh, name)
+    }
+
+    /// A session that was never written, by this connection.
+    pub(crate) fn by(mesh: &Mesh, name: &str) -> Self {
         Self {
-            mesh: rig.mesh.clone(),
+            mesh: mesh.clone(),
             session: session(name),
             n: 0,
             seq: 0,
