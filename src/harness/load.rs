@@ -1,4 +1,5 @@
-//! A session's state from its log, with the snapshot as a shortcut and as a witness of what the log must hold.
+//! A session's state from its log, with the snapshot as a shortcut, and with snapshot and second head as witnesses of what the log
+//! must hold.
 
 use teamster_core::turn::{Fold, State, fold::Damage, state::FOLD_VERSION};
 use teamster_mesh::{
@@ -51,15 +52,35 @@ pub(super) async fn load(
             other => return other,
         }
     }
+    // Before the log: what it says was there then.
+    let head = head(mesh, session).await;
     let (tail_seq, snapshot) = tail_and_snapshot(mesh, session).await?;
     let state = begin(mesh, session, snapshot.as_ref(), tail_seq).await?;
-    if let Some(witness) = witnesses.of(session) {
-        if !is_overruled(&witness, &state) {
+    let mark = snapshot.as_ref().map(|found| Witness::from(&found.mark));
+    let is_seen = |witness: &Witness| {
+        [Some(Witness::of(&state)), mark]
+            .into_iter()
+            .flatten()
+            .any(|seen| (seen.n, seen.seq, seen.hash) == (witness.n, witness.seq, witness.hash))
+    };
+    for witness in [head, witnesses.of(session)].into_iter().flatten() {
+        if !is_seen(&witness) && !is_overruled(&witness, &state) {
             check(mesh, session, &witness, tail_seq).await?;
         }
-        witnesses.forget(session);
     }
+    witnesses.forget(session);
     Ok(state)
+}
+
+/// What the second copy of a session's head says. Without it there is one witness less.
+async fn head(mesh: &Mesh, session: &SessionId) -> Option<Witness> {
+    match mesh.heads().get(session).await {
+        Ok(head) => head.map(|head| Witness::from(&head)),
+        Err(error) => {
+            tracing::warn!(%session, error = %teamster_telemetry::chain(&error), "the second copy of a head cannot be read");
+            None
+        }
+    }
 }
 
 /// Where the log ends, and the snapshot, which is never taken to be newer than that.
@@ -204,8 +225,10 @@ pub(super) async fn examine(
     session: &SessionId,
     known: Option<&State>,
 ) -> Result<(Option<Damage>, u64), Error> {
+    let head = head(mesh, session).await;
     let (tail_seq, snapshot) = tail_and_snapshot(mesh, session).await?;
     let mut seen: Vec<Witness> = Vec::new();
+    seen.extend(head);
     seen.extend(snapshot.map(|one| Witness::from(&one.mark)));
     seen.extend(known.map(Witness::of));
     seen.extend(witnesses.of(session));

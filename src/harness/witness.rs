@@ -7,7 +7,7 @@ use std::{
 };
 
 use teamster_core::turn::State;
-use teamster_mesh::snap::Mark;
+use teamster_mesh::{head::Head, snap::Mark};
 use teamster_protocol::{Digest, SessionId, limits};
 
 /// A commit that was stored.
@@ -42,6 +42,17 @@ impl From<&Mark> for Witness {
             seq: mark.seq,
             hash: mark.hash,
             at_ms: u64::MAX,
+        }
+    }
+}
+
+impl From<&Head> for Witness {
+    fn from(head: &Head) -> Self {
+        Self {
+            n: head.n,
+            seq: head.seq,
+            hash: head.hash,
+            at_ms: head.at_ms,
         }
     }
 }

@@ -9,6 +9,7 @@ use teamster::{
 };
 use teamster_mesh::{
     Connect,
+    head::Head,
     snap::{Mark, Snapshot},
 };
 use teamster_protocol::{
@@ -226,6 +227,35 @@ async fn sec_55_a_log_shorter_than_its_head_stops_its_session() {
     assert_eq!(reply.kept, n);
     assert!(reply.commit > n + 7);
     check_alive(&scene, &id).await;
+    restart(&mut scene).await;
+    check_alive(&scene, &id).await;
+}
+
+/// SEC-55: a log that ends before the second copy of its head stops its session, although the snapshot says nothing; the loss can be
+/// accepted, and is accepted for good.
+#[tokio::test(flavor = "multi_thread")]
+async fn sec_55_a_log_behind_its_second_head_stops_the_session() {
+    let mut scene = Scene::start(Parts::new(answers)).await;
+    let id = session("s");
+    scene.send(&id, "hello").await;
+    scene.idle(&id).await;
+    scene.drain("harness").await;
+    let tail = scene.operator.log().tail(&id).await.expect("a tail");
+    let n = scene.commits(&id).await.last().expect("a commit").n;
+    let lost = Head {
+        n: n + 3,
+        seq: tail.expect("a commit").seq + 3,
+        hash: Digest::of("lost"),
+        at_ms: 1,
+    };
+    let raised = scene.operator.heads().raise(&id, &lost).await;
+    assert!(raised.expect("heads"));
+    serve(&mut scene).await;
+    check_stopped(&scene, &id).await;
+    let reply = accept(&scene, &id).await.expect("accepted");
+    assert!(reply.commit > n + 3, "numbers that were used are left out");
+    check_alive(&scene, &id).await;
+    // Nobody has raised the head since: what was accepted stays accepted.
     restart(&mut scene).await;
     check_alive(&scene, &id).await;
 }

@@ -26,6 +26,7 @@ use crate::{
     config::Configs,
     dial,
     generation::Generations,
+    head::Heads,
     lane::Lanes,
     live::Live,
     log::Log,
@@ -345,6 +346,11 @@ impl Mesh {
     /// Deltas of what is being generated.
     pub fn live(&self) -> Live {
         Live::new(self.clone())
+    }
+
+    /// The second copies of heads.
+    pub fn heads(&self) -> Heads {
+        Heads::new(self.clone())
     }
 
     /// Notices for consumers that were away.

@@ -30,6 +30,7 @@ pub mod error;
 pub mod feed;
 pub mod function;
 pub mod generation;
+pub mod head;
 pub mod lane;
 pub mod live;
 pub mod log;

@@ -216,6 +216,7 @@ fn harness(rights: &mut Permissions) {
         rights.publish([format!("$JS.API.STREAM.MSG.DELETE.LOG_{k}")]);
     }
     rights.read("SNAP");
+    rights.look("KV_heads");
     rights.look("GENERATIONS");
     rights.remove("GENERATIONS");
     rights.read(REGISTRY);
@@ -241,6 +242,7 @@ fn session(rights: &mut Permissions) {
     rights.control([ControlKind::Admin]);
     rights.publish(["evt.*.*", "blob.*", "$KV.heads.*"]);
     rights.look("BLOBS");
+    rights.look("KV_heads");
     rights.read_logs();
     // Which commits notices were made of. It could read them without; it chooses nothing that a log holds.
     for k in 0..limits::LOG_STREAMS {

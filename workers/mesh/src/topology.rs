@@ -16,7 +16,7 @@ use crate::{
 };
 
 pub(crate) use plan::{
-    BELL, BLOBS, CONFIG, CONTROL, EVENTS, FEED, GENERATIONS, LIVE, REGISTRY, SNAP, TURNS,
+    BELL, BLOBS, CONFIG, CONTROL, EVENTS, FEED, GENERATIONS, HEADS, LIVE, REGISTRY, SNAP, TURNS,
     log_stream, log_stream_name,
 };
 

@@ -320,6 +320,10 @@ pub const CONFIG_REFUSALS_MAX: usize = 16;
 /// How long a decision waits for the commit that takes it.
 pub const DECISION_WAIT: Duration = Duration::from_secs(10);
 
+/// Heads that wait to be copied outside of their logs.
+pub const HEADS_PENDING_MAX: usize = 4096;
+/// Heads that are copied outside of their logs each time.
+pub const HEADS_AT_ONCE_MAX: usize = 64;
 /// How long a worker that makes notices of a commit may take; then another one gets it.
 pub const FEED_WAIT: Duration = Duration::from_secs(10);
 

@@ -111,6 +111,11 @@ pub fn snap(session: &SessionId) -> String {
     format!("snap.{}", place(session))
 }
 
+/// The second copy of a session's head: `$KV.heads.<s>`.
+pub fn head(session: &SessionId) -> String {
+    format!("$KV.heads.{}", session.token())
+}
+
 /// What is being generated for a session: `live.<s>`.
 pub fn live(session: &SessionId) -> String {
     format!("live.{}", session.token())

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use teamster_core::turn::{Fold, State, admin::is_tombstone};
+use teamster_mesh::head::Head;
 use teamster_protocol::{Commit, Event, Message, Phase, SessionId, function::session::SessionInfo};
 
 use crate::message::{Split, preview, split};
@@ -138,6 +139,18 @@ impl Account {
             Some(Phase::Deleted) => DELETED,
             Some(Phase::Idle) | None => "idle",
         }
+    }
+
+    /// Where the session's log stands; `None` while that is not certain.
+    pub(crate) fn head(&self) -> Option<(SessionId, Head)> {
+        let state = self.fold.state();
+        let head = Head {
+            n: state.n,
+            seq: state.seq,
+            hash: state.hash,
+            at_ms: state.at_ms,
+        };
+        (self.fold.broken().is_none() && state.n > 0).then(|| (state.session.clone(), head))
     }
 
     /// The session in short.

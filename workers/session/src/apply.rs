@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
-use teamster_mesh::log::{End, Stored};
+use teamster_mesh::{
+    head::Head,
+    log::{End, Stored},
+};
 use teamster_protocol::{Digest, Message, SessionId};
 
 use crate::{
@@ -17,6 +20,15 @@ mod rows;
 
 /// Sessions whose commits did not follow, and the sequence of the last one that was taken in.
 pub(crate) type Broken = BTreeMap<SessionId, u64>;
+
+/// What a batch came to.
+#[derive(Debug, Default)]
+pub(crate) struct Applied {
+    /// Sessions whose logs are to be read again.
+    pub(crate) broken: Broken,
+    /// Where the logs of the sessions stand that it moved.
+    pub(crate) heads: Vec<(SessionId, Head)>,
+}
 
 /// Sessions that are kept in memory between batches.
 const ACCOUNTS_MAX: usize = 256;
@@ -87,9 +99,8 @@ pub(crate) fn adopt(db: &mut Db, ends: &[End; STREAMS]) -> Result<(), StoreError
     Ok(())
 }
 
-/// Takes a batch in. What was taken in before changes nothing, so that processes may share a file. Returns the sessions whose
-/// commits did not follow from what was read before, with the last of them that was taken in: their logs are to be read again.
-pub(crate) fn apply(db: &mut Db, batch: Vec<Record>) -> Result<Broken, StoreError> {
+/// Takes a batch in. What was taken in before changes nothing, so that processes may share a file.
+pub(crate) fn apply(db: &mut Db, batch: Vec<Record>) -> Result<Applied, StoreError> {
     let mut accounts = std::mem::take(&mut db.accounts);
     let result = transact(db, &mut accounts, |writer, cursors| {
         for record in batch {
@@ -114,13 +125,13 @@ pub(crate) fn apply(db: &mut Db, batch: Vec<Record>) -> Result<Broken, StoreErro
 }
 
 /// Reads one session anew: `log` is all that its log holds up to where its stream is taken in.
-pub(crate) fn replace(db: &mut Db, session: &SessionId, log: Vec<Read>) -> Result<(), StoreError> {
+pub(crate) fn replace(db: &mut Db, session: &SessionId, log: Vec<Read>) -> Result<Applied, StoreError> {
     let mut accounts = std::mem::take(&mut db.accounts);
     let result = transact(db, &mut accounts, |writer, _| {
         writer.forget(session)?;
         log.into_iter().try_for_each(|read| writer.take(read))
     });
-    keep(db, accounts, result).map(drop)
+    keep(db, accounts, result)
 }
 
 /// Accounts of a transaction that failed are not those of the file.
@@ -139,7 +150,7 @@ fn transact(
     db: &mut Db,
     accounts: &mut HashMap<String, (i64, Account)>,
     work: impl FnOnce(&mut Writer<'_>, &mut [Cursor; STREAMS]) -> Result<(), StoreError>,
-) -> Result<Broken, StoreError> {
+) -> Result<Applied, StoreError> {
     let connection = db.connection()?;
     let transaction =
         rusqlite::Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
@@ -156,7 +167,7 @@ fn transact(
         broken: Broken::new(),
     };
     work(&mut writer, &mut cursors)?;
-    let broken = writer.finish()?;
+    let applied = writer.finish()?;
     for (k, (cursor, before)) in cursors.iter().zip(&before).enumerate() {
         if cursor != before {
             rows::write_cursor(&transaction, k as u64, cursor)?;
@@ -167,7 +178,7 @@ fn transact(
     db.tell(std::array::from_fn(|k| {
         cursors.get(k).map_or(0, |cursor| cursor.seq)
     }));
-    Ok(broken)
+    Ok(applied)
 }
 
 /// Writes rows of sessions in one transaction.
@@ -257,12 +268,17 @@ impl Writer<'_> {
     }
 
     /// Writes the accounts that changed.
-    fn finish(self) -> Result<Broken, StoreError> {
+    fn finish(self) -> Result<Applied, StoreError> {
+        let mut applied = Applied {
+            broken: self.broken,
+            heads: Vec::new(),
+        };
         for name in &self.touched {
             if let Some((id, account)) = self.accounts.get(name) {
                 rows::write_account(self.connection, *id, account)?;
+                applied.heads.extend(account.head());
             }
         }
-        Ok(self.broken)
+        Ok(applied)
     }
 }

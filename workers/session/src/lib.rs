@@ -24,6 +24,7 @@ mod config;
 mod error;
 mod file;
 mod functions;
+mod heads;
 mod message;
 mod notices;
 mod project;
@@ -55,6 +56,10 @@ pub fn worker(config: &Config) -> Result<Worker, Error> {
     .config(&live)
     .task("projection", move |mesh, cancel| async move {
         project::run(&mesh, &projected, &cancel).await;
+    });
+    let headed = Arc::clone(&projection);
+    let worker = worker.task("heads", move |mesh, cancel| async move {
+        headed.heads().run(&mesh, &cancel).await;
     });
     let worker = (0..)
         .zip(notices::TASKS)

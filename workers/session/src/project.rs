@@ -46,7 +46,7 @@ pub(crate) async fn run(mesh: &Mesh, projection: &Projection, cancel: &Cancellat
     loop {
         let stop = tokio::select! {
             () = cancel.cancelled() => return,
-            stop = follow(mesh, projection.store(), &mut wait) => stop,
+            stop = follow(mesh, projection, &mut wait) => stop,
         };
         let Err(stop) = stop;
         match stop {
@@ -73,9 +73,10 @@ pub(crate) async fn run(mesh: &Mesh, projection: &Projection, cancel: &Cancellat
 
 async fn follow(
     mesh: &Mesh,
-    store: &Store,
+    projection: &Projection,
     wait: &mut Duration,
 ) -> Result<std::convert::Infallible, Stop> {
+    let store = projection.store();
     let mut progress = store.progress();
     // From before the places are read: what is begun anew after that has other places.
     let life = progress.borrow_and_update().life;
@@ -95,7 +96,7 @@ async fn follow(
                 continue;
             }
         };
-        take(mesh, store, life, batch).await?;
+        take(mesh, projection, life, batch).await?;
         *wait = RETRY_FIRST;
     }
 }
@@ -138,7 +139,13 @@ async fn give_up(store: &Store) -> Stop {
 }
 
 /// Takes a batch in, and then anew the sessions that it broke.
-async fn take(mesh: &Mesh, store: &Store, life: u64, batch: Vec<Scanned>) -> Result<(), Stop> {
+async fn take(
+    mesh: &Mesh,
+    projection: &Projection,
+    life: u64,
+    batch: Vec<Scanned>,
+) -> Result<(), Stop> {
+    let store = projection.store();
     let mut records = Vec::with_capacity(batch.len());
     for scanned in batch {
         records.push(match scanned {
@@ -160,13 +167,14 @@ async fn take(mesh: &Mesh, store: &Store, life: u64, batch: Vec<Scanned>) -> Res
             Scanned::Resumed { stream } => return Err(Stop::Resumed(stream)),
         });
     }
-    let broken = store
+    let applied = store
         .run(move |db| {
             db.check_life(life)?;
             apply::apply(db, records)
         })
         .await?;
-    for (session, upto) in broken {
+    projection.heads().note(applied.heads);
+    for (session, upto) in applied.broken {
         read_again(mesh, store, life, &session, upto).await?;
     }
     Ok(())

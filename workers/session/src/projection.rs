@@ -8,6 +8,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::{
     error::StoreError,
+    heads::Heads,
     store::{Db, Progress, STREAMS, Store},
 };
 
@@ -30,11 +31,20 @@ pub(crate) enum About<'a> {
 /// The projection, as functions use it.
 pub(crate) struct Projection {
     store: Store,
+    heads: Heads,
 }
 
 impl Projection {
     pub(crate) fn new(store: Store) -> Self {
-        Self { store }
+        Self {
+            store,
+            heads: Heads::default(),
+        }
+    }
+
+    /// What is to be copied of heads.
+    pub(crate) fn heads(&self) -> &Heads {
+        &self.heads
     }
 
     /// The thread.

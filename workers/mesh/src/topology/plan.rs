@@ -21,6 +21,8 @@ pub(crate) const LIVE: &str = "LIVE";
 pub(crate) const REGISTRY: &str = "registry";
 /// The bucket of the live configuration.
 pub(crate) const CONFIG: &str = "config";
+/// The bucket of the second copies of heads.
+pub(crate) const HEADS: &str = "heads";
 /// The doorbell consumer of TURNS and of CONTROL.
 pub(crate) const BELL: &str = "bell";
 
@@ -125,7 +127,7 @@ pub(super) fn streams(replicas: usize) -> Vec<Value> {
     all.extend((0..limits::LOG_STREAMS).map(log));
     all.push(bucket(REGISTRY, 1));
     all.push(bucket(CONFIG, limits::CONFIG_HISTORY_MAX as u64));
-    all.push(bucket("heads", 1));
+    all.push(bucket(HEADS, 1));
     for stream in &mut all {
         if let Some(fields) = stream.as_object_mut() {
             fields.insert("num_replicas".to_owned(), replicas.into());

@@ -10,6 +10,7 @@ mod approvals;
 mod ask;
 mod damage;
 mod find;
+mod heads;
 mod money;
 mod notices;
 mod rebuild;

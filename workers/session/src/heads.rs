@@ -1,0 +1,67 @@
+//! The task that copies heads outside of their logs: lazily, so many at a time, never awaited by anybody. A copy that is old is still a
+//! lower bound.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use teamster_mesh::{Mesh, head::Head};
+use teamster_protocol::{SessionId, limits};
+use tokio_util::sync::CancellationToken;
+
+/// What is to be copied: the latest of each session.
+#[derive(Debug, Default)]
+pub(crate) struct Heads(Mutex<HashMap<SessionId, Head>>);
+
+impl Heads {
+    /// Notes where logs stand. Beyond what is kept in mind, sessions are copied when they move next.
+    pub(crate) fn note(&self, heads: Vec<(SessionId, Head)>) {
+        let mut pending = self.pending();
+        for (session, head) in heads {
+            if pending.len() < limits::HEADS_PENDING_MAX || pending.contains_key(&session) {
+                pending.insert(session, head);
+            }
+        }
+    }
+
+    /// Copies what is pending until cancelled.
+    pub(crate) async fn run(&self, mesh: &Mesh, cancel: &CancellationToken) {
+        loop {
+            tokio::select! {
+                () = cancel.cancelled() => return,
+                () = tokio::time::sleep(limits::HEADS_EVERY) => {}
+            }
+            for (session, head) in self.some() {
+                match mesh.heads().raise(&session, &head).await {
+                    Ok(is_raised) => {
+                        tracing::trace!(%session, n = head.n, is_raised, "a head was looked at")
+                    }
+                    Err(error) => {
+                        tracing::warn!(%session, error = %teamster_telemetry::chain(&error), "a head was not copied");
+                        // The broker is away or slow; the others would fare no better now.
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes some out.
+    fn some(&self) -> Vec<(SessionId, Head)> {
+        let mut pending = self.pending();
+        let names: Vec<SessionId> = pending
+            .keys()
+            .take(limits::HEADS_AT_ONCE_MAX)
+            .cloned()
+            .collect();
+        names
+            .into_iter()
+            .filter_map(|session| pending.remove_entry(&session))
+            .collect()
+    }
+
+    fn pending(&self) -> MutexGuard<'_, HashMap<SessionId, Head>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
