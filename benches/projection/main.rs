@@ -25,10 +25,10 @@ use teamster_mesh::{
 };
 use teamster_protocol::{FunctionId, Principal, function::session::StatusReply, id::WorkerName};
 use teamster_session::{Config, worker};
-use teamster_testkit::Nats;
+use teamster_testkit::{Nats, wait};
 
-/// How often it is asked whether the file is built.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How long a build may take.
+const LIMIT: Duration = Duration::from_mins(20);
 /// How often each question is asked.
 const ASKED: usize = 21;
 
@@ -90,13 +90,11 @@ async fn main() {
     let served = serve(mesh, worker(&config).expect("a worker"))
         .await
         .expect("served");
-    let built = loop {
+    let built = wait::some(LIMIT, "the projection is built", || async {
         let now = status(&operator).await;
-        if now.behind == 0 && now.commits >= log.commits {
-            break now;
-        }
-        tokio::time::sleep(LOOK_EVERY).await;
-    };
+        (now.behind == 0 && now.commits >= log.commits).then_some(now)
+    })
+    .await;
     let took = began.elapsed();
     let one = json!({"session_id": "bench-7"});
     let mut questions = Vec::new();

@@ -63,12 +63,15 @@ pub(super) async fn load(
             .flatten()
             .any(|seen| (seen.n, seen.seq, seen.hash) == (witness.n, witness.seq, witness.hash))
     };
-    for witness in [head, witnesses.of(session)].into_iter().flatten() {
+    let remembered = witnesses.of(session);
+    for witness in [head, remembered].into_iter().flatten() {
         if !is_seen(&witness) && !is_overruled(&witness, &state) {
             check(mesh, session, &witness, tail_seq).await?;
         }
     }
-    witnesses.forget(session);
+    if remembered.is_some() {
+        witnesses.forget(session);
+    }
     Ok(state)
 }
 

@@ -125,7 +125,11 @@ pub(crate) fn apply(db: &mut Db, batch: Vec<Record>) -> Result<Applied, StoreErr
 }
 
 /// Reads one session anew: `log` is all that its log holds up to where its stream is taken in.
-pub(crate) fn replace(db: &mut Db, session: &SessionId, log: Vec<Read>) -> Result<Applied, StoreError> {
+pub(crate) fn replace(
+    db: &mut Db,
+    session: &SessionId,
+    log: Vec<Read>,
+) -> Result<Applied, StoreError> {
     let mut accounts = std::mem::take(&mut db.accounts);
     let result = transact(db, &mut accounts, |writer, _| {
         writer.forget(session)?;

@@ -34,9 +34,7 @@ impl Heads {
             }
             for (session, head) in self.some() {
                 match mesh.heads().raise(&session, &head).await {
-                    Ok(is_raised) => {
-                        tracing::trace!(%session, n = head.n, is_raised, "a head was looked at")
-                    }
+                    Ok(_) => {}
                     Err(error) => {
                         tracing::warn!(%session, error = %teamster_telemetry::chain(&error), "a head was not copied");
                         // The broker is away or slow; the others would fare no better now.

@@ -109,6 +109,39 @@ async fn a_list_goes_on_where_it_was_and_holds_each_session_once() {
     assert_eq!((status.sessions, status.commits, status.behind), (7, 7, 0));
 }
 
+/// DUR-6: a long session costs as much for each turn as a short one: what is stored is what is new.
+#[tokio::test(flavor = "multi_thread")]
+async fn dur_6_the_projection_grows_with_what_is_new() {
+    let rig = Rig::start().await;
+    let mut one = Writer::new(&rig, "one").await_created("First").await;
+    let answer = "an answer of some length ".repeat(80);
+    let mut sizes = Vec::new();
+    for part in 0..3 {
+        for number in 1..=50 {
+            turn(&mut one, 50 * part + number, "ask", &answer).await;
+        }
+        let status: StatusReply = rig
+            .ask("session::status", &serde_json::json!({}))
+            .await
+            .expect("a status");
+        // Asked only once it holds everything.
+        let _: ListReply = rig
+            .ask("session::list", &ListRequest::default())
+            .await
+            .expect("a list");
+        let again: StatusReply = rig
+            .ask("session::status", &serde_json::json!({}))
+            .await
+            .expect("a status");
+        assert!(again.file_bytes >= status.file_bytes);
+        sizes.push(again.file_bytes);
+    }
+    let (second, third) = (sizes[1] - sizes[0], sizes[2] - sizes[1]);
+    let new = 50 * answer.len() as u64;
+    assert!(third < 2 * second.max(new), "{sizes:?}");
+    assert!(third < 4 * new, "{third} bytes for {new} new ones");
+}
+
 impl Writer {
     async fn await_created(mut self, title: &str) -> Self {
         self.commit(Phase::Idle, vec![created(title)]).await;
