@@ -6,6 +6,7 @@ mod config;
 mod help;
 mod live;
 pub mod place;
+mod projection;
 mod sessions;
 mod terminal;
 mod trouble;

@@ -102,8 +102,14 @@ async fn answers(operator: &Mesh) -> Vec<Value> {
     let mut all = Vec::new();
     for (function, request) in [
         ("session::list", json!({"limit": 500})),
-        ("session::messages", json!({"session_id": "s7", "limit": 1000})),
-        ("session::search", json!({"query": "\"60 of\"", "limit": 200})),
+        (
+            "session::messages",
+            json!({"session_id": "s7", "limit": 1000}),
+        ),
+        (
+            "session::search",
+            json!({"query": "\"60 of\"", "limit": 200}),
+        ),
     ] {
         let answer = wait::some(LIMIT, function, || ask(operator, function, &request)).await;
         all.push(answer);
