@@ -10,6 +10,7 @@ mod compose;
 mod config;
 mod cost;
 mod demo;
+mod deploy;
 mod doctor;
 mod events;
 mod exit;
@@ -148,6 +149,9 @@ enum Command {
     Completions(completions::Options),
     /// Write the manual
     Man(man::Options),
+    /// Make what a NATS server of your own needs
+    #[command(subcommand)]
+    Deploy(deploy::Command),
 }
 
 /// Runs the command line of this process.
@@ -270,5 +274,6 @@ async fn dispatch(cli: Cli, out: &Output) -> Result<Exit, Failure> {
         Command::Doctor(options) => Box::pin(doctor::run(global, out, options)).await,
         Command::Completions(options) => completions::run(out, &options),
         Command::Man(options) => man::run(out, &options),
+        Command::Deploy(command) => deploy::run(global, out, &command),
     }
 }

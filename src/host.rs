@@ -9,6 +9,7 @@ pub mod activity;
 pub mod embedded;
 pub mod error;
 mod live;
+pub mod notify;
 
 use std::sync::Arc;
 

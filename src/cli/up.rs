@@ -17,7 +17,7 @@ use crate::{
     client::Client,
     config::{Config, Source},
     env,
-    host::{self, Activity, Host, embedded::Embedded},
+    host::{self, Activity, Host, embedded::Embedded, notify::Notify},
 };
 
 /// How long the workers may take to drain before the process ends all the same.
@@ -189,10 +189,12 @@ pub(super) async fn serve(
             None => std::future::pending().await,
         }
     };
+    let mut alive = Notify::from_env().ready(&host.names().join(", "));
     tokio::select! {
         () = signals.next() => out.note("draining; once more ends at once"),
         () = idle => out.note("nobody needs this mesh; ending"),
     }
+    alive.stopping();
     tracing::info!("draining");
     tokio::select! {
         drained = timeout(DRAIN_MAX, host.drain()) => {

@@ -57,6 +57,7 @@ pub(super) async fn run(harness: Harness, session: SessionId, entry: Arc<Entry>)
             run.let_go(Duration::ZERO).await;
             return;
         }
+        // Boxed: it is large, and one allocation a look.
         match Box::pin(run.look(known.take())).await {
             Next::Look(state) => known = state,
             Next::Over => return,

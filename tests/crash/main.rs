@@ -15,6 +15,7 @@
 )]
 
 mod broker;
+mod cluster;
 mod commits;
 mod damage;
 mod evidence;

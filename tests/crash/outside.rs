@@ -122,6 +122,12 @@ pub struct Outside {
 impl Outside {
     /// Serves the functions of `t` on a connection of that name.
     pub async fn serve(mesh: Mesh, folder: &Path) -> Self {
+        Self::serve_reading(mesh, None, folder).await
+    }
+
+    /// The same, where the log is read through another connection: this one may not.
+    pub async fn serve_reading(mesh: Mesh, reader: Option<Mesh>, folder: &Path) -> Self {
+        let reader = reader.unwrap_or_else(|| mesh.clone());
         let counter = Counter::at(&folder.join("effects"));
         let door = Door::new();
         // One at a time, so that the file is in the order of the effects.
@@ -139,10 +145,12 @@ impl Outside {
             ("t::destroy", Class::Destructive),
         ] {
             let (counter, door, order) = (counter.clone(), door.clone(), Arc::clone(&order));
+            let reader = reader.clone();
             let handler = move |ctx: Ctx, body: Bytes| {
                 let (counter, door, order) = (counter.clone(), door.clone(), Arc::clone(&order));
+                let reader = reader.clone();
                 async move {
-                    let effect = effect(&ctx, &body).await;
+                    let effect = effect(&reader, &ctx, &body).await;
                     {
                         let _order = order.lock().expect("lock");
                         counter.record(&effect.line());
@@ -238,14 +246,14 @@ fn contract(name: &str, class: Class) -> Contract {
     contract
 }
 
-async fn effect(ctx: &Ctx, body: &[u8]) -> Effect {
+async fn effect(reader: &Mesh, ctx: &Ctx, body: &[u8]) -> Effect {
     let session = ctx
         .session
         .clone()
         .expect("calls of a turn name their session");
     let call = ctx.call.clone().expect("calls of a turn have an id");
     Effect {
-        had_intent: has_intent(&ctx.mesh, &session, &call).await,
+        had_intent: has_intent(reader, &session, &call).await,
         session: session.to_string(),
         call,
         function: ctx.function.to_string(),

@@ -9,6 +9,7 @@
     reason = "in test support a failed step is a failed test, and a task needs no name"
 )]
 
+pub mod cluster;
 pub mod collector;
 pub mod counter;
 pub mod fetched;
@@ -21,6 +22,7 @@ pub mod proxy;
 pub mod secured;
 pub mod wait;
 
+pub use cluster::Cluster;
 pub use collector::Collector;
 pub use counter::Counter;
 pub use model::ModelServer;

@@ -58,31 +58,13 @@ impl Config {
                sync_interval: always\n  \
                max_file_store: {STORE_BYTES_MAX}\n  \
                max_memory_store: {MEMORY_BYTES_MAX}\n\
-             }}\n\
-             system_account: SYS\n\
-             accounts {{\n",
+             }}\n",
             ports = quoted(&data.nats())?,
             payload = limits::PAYLOAD_BYTES_MAX,
             log = quoted(&data.log().join("nats-server.log"))?,
             store = quoted(&data.nats())?,
         );
-        text.push_str("  SYS {\n    users: [\n");
-        if let Some(key) = keys.get(permission::SYSTEM) {
-            text.push_str(&user_block(permission::SYSTEM, key, &permission::system()));
-        }
-        let _ = writeln!(
-            text,
-            "    ]\n  }}\n  {ACCOUNT} {{\n    jetstream: enabled\n    users: ["
-        );
-        for user in permission::users() {
-            if let (Some(key), Some(rights)) = (keys.get(user), permission::of(user)) {
-                text.push_str(&user_block(user, key, &rights));
-            }
-        }
-        for (name, grant) in &grants.workers {
-            text.push_str(&super::grant::block(name, grant));
-        }
-        text.push_str("    ]\n  }\n}\n");
+        text.push_str(&accounts(keys, grants));
         Ok(Self { text })
     }
 
@@ -100,6 +82,29 @@ impl Config {
     pub(crate) fn digest(&self) -> Digest {
         Digest::of(&self.text)
     }
+}
+
+/// Who may connect, and who may do what: the system's account and the one that all workers share.
+pub(super) fn accounts(keys: &BTreeMap<String, String>, grants: &Grants) -> String {
+    let mut text = "system_account: SYS\naccounts {\n  SYS {\n    users: [\n".to_owned();
+    if let Some(key) = keys.get(permission::SYSTEM) {
+        text.push_str(&user_block(permission::SYSTEM, key, &permission::system()));
+    }
+    // Writing to a string does not fail.
+    let _ = writeln!(
+        text,
+        "    ]\n  }}\n  {ACCOUNT} {{\n    jetstream: enabled\n    users: ["
+    );
+    for user in permission::users() {
+        if let (Some(key), Some(rights)) = (keys.get(user), permission::of(user)) {
+            text.push_str(&user_block(user, key, &rights));
+        }
+    }
+    for (name, grant) in &grants.workers {
+        text.push_str(&super::grant::block(name, grant));
+    }
+    text.push_str("    ]\n  }\n}\n");
+    text
 }
 
 /// One user of the configuration. All that stands in it is ours or was read as a name or a key.

@@ -222,9 +222,18 @@ pub fn apply(data: &DataDir) -> Result<bool, Error> {
 
 /// The configuration of a data directory's server as it must be now.
 pub(super) fn config(data: &DataDir) -> Result<Config, Error> {
+    Config::new(data, &keys(data)?, &Grants::load(data)?)
+}
+
+/// The accounts of a server of one's own, as a file that its configuration includes: the users of the house, whose credentials
+/// are made in the data directory where they are missing, and the workers from outside.
+pub fn accounts(data: &DataDir) -> Result<String, Error> {
+    Ok(super::config::accounts(&keys(data)?, &Grants::load(data)?))
+}
+
+fn keys(data: &DataDir) -> Result<BTreeMap<String, String>, Error> {
     let users = permission::users().chain([permission::SYSTEM]);
-    let keys = credential::ensure(&data.credentials(), users)?;
-    Config::new(data, &keys, &Grants::load(data)?)
+    credential::ensure(&data.credentials(), users)
 }
 
 /// Writes the server's configuration file and answers its path.
