@@ -116,6 +116,7 @@ impl Writer {
                     number,
                     options: None,
                     config: Digest::ZERO,
+                    trace: None,
                 },
             ],
         )

@@ -28,7 +28,7 @@ use crate::{
     model::Model,
     operator::{LIMIT, Operator, session},
     outside::Outside,
-    world::{SIBLINGS, configuration},
+    world::{SIBLINGS, configuration, dump_lines},
 };
 
 /// The worker of the functions outside.
@@ -124,6 +124,16 @@ impl Fleet {
         let effects = self.outside.effects_of(id);
         let evidence = check(&self.owner.client, id, accepted, effects).await;
         evidence.commits.len()
+    }
+}
+
+/// A failed test says what the workers said.
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            dump_lines(&self.root.path().join("data"));
+            self.owner.dump();
+        }
     }
 }
 

@@ -62,10 +62,15 @@ impl Home {
 
     /// Starts `up`, waits until it serves, and connects.
     async fn up(&self, number: u32) -> (Process, Operator) {
+        self.up_in(&self.data(), number).await
+    }
+
+    /// The same in another data directory.
+    async fn up_in(&self, data: &Path, number: u32) -> (Process, Operator) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_teamster"));
         command
             .args(["up", "--data"])
-            .arg(self.data())
+            .arg(data)
             .current_dir(self.workspace())
             .env_remove("TEAMSTER_NATS")
             .env_remove("TEAMSTER_CREDS")
@@ -85,7 +90,7 @@ impl Home {
             .expect("an address");
         let connect = Connect {
             url: url.to_owned(),
-            credentials: Some(self.data().join("credentials")),
+            credentials: Some(data.join("credentials")),
         };
         let client = Client::connect(&connect).await.expect("connects");
         (up, Operator::new(client, self.workspace()))
@@ -196,6 +201,42 @@ async fn bus_2_the_server_of_up_is_killed_under_it() {
     gate.open();
     assert_eq!(owner.finish(&id, 1).await, [EndReason::Completed]);
     verify(&owner, &id, &accepted).await;
+    up.terminate();
+    assert!(up.ended(LIMIT).await.success());
+}
+
+/// What operations.md says of copies: a stopped data directory is copied whole, and its sessions go on from the copy.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_of_a_stopped_data_directory_goes_on() {
+    let home = Home::new().await;
+    let id = session("s");
+    let (mut up, owner) = home.up(1).await;
+    let mut accepted = vec![owner.send(&id, "edit it").await];
+    let pending = owner.pending(&id).await;
+    drop(owner);
+    up.terminate();
+    assert!(up.ended(LIMIT).await.success());
+    let copy = home.root.path().join("copy");
+    let copied = Command::new("cp")
+        .arg("-a")
+        .args([&home.data(), &copy])
+        .status()
+        .expect("cp runs");
+    assert!(copied.success());
+    std::fs::remove_dir_all(home.data()).expect("the first one is lost");
+
+    let (mut up, owner) = home.up_in(&copy, 2).await;
+    let again = owner.pending(&id).await;
+    assert_eq!(
+        (&again.approval_id, again.digest),
+        (&pending.approval_id, pending.digest)
+    );
+    owner.approve(&again).await;
+    assert_eq!(owner.finish(&id, 1).await, [EndReason::Completed]);
+    accepted.push(owner.send(&id, "talk").await);
+    owner.finish(&id, 2).await;
+    verify(&owner, &id, &accepted).await;
+    assert_eq!(home.text(), "notes, notes\n");
     up.terminate();
     assert!(up.ended(LIMIT).await.success());
 }

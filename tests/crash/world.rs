@@ -179,20 +179,25 @@ impl Drop for World {
         if !std::thread::panicking() {
             return;
         }
-        for entry in std::fs::read_dir(self.data().join("log"))
-            .into_iter()
-            .flatten()
-            .flatten()
-        {
-            let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
-            eprintln!("{}", entry.path().display());
-            let lines: Vec<&str> = text.lines().collect();
-            lines
-                .iter()
-                .skip(lines.len().saturating_sub(LOGGED_MAX))
-                .for_each(|line| eprintln!("  {line}"));
-        }
+        dump_lines(&self.data());
         self.owner.dump();
+    }
+}
+
+/// Prints the last lines of each process of a data directory.
+pub fn dump_lines(data: &Path) {
+    for entry in std::fs::read_dir(data.join("log"))
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
+        eprintln!("{}", entry.path().display());
+        let lines: Vec<&str> = text.lines().collect();
+        lines
+            .iter()
+            .skip(lines.len().saturating_sub(LOGGED_MAX))
+            .for_each(|line| eprintln!("  {line}"));
     }
 }
 

@@ -21,6 +21,7 @@ mod cli;
 mod context;
 mod damage;
 mod demo;
+mod deploy;
 mod hook;
 mod house;
 mod live;

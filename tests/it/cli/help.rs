@@ -60,6 +60,8 @@ async fn the_help_is_what_it_was() {
         "doctor",
         "completions",
         "man",
+        "deploy",
+        "deploy nats-accounts",
     ] {
         let mut arguments: Vec<&str> = command.split_whitespace().collect();
         arguments.push("--help");
