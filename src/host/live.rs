@@ -146,7 +146,7 @@ async fn watch_file(source: Source, mut seen: Digest, sender: watch::Sender<OwnL
                 let problem = teamster_telemetry::chain(&error);
                 tracing::error!(
                     code = error.code(),
-                    problem,
+                    what = problem,
                     "the changed configuration file cannot be used; the last good one stays in force"
                 );
                 let refusal = Refusal {
@@ -323,7 +323,7 @@ impl Desk {
     fn refuse(&self, state: &mut State, layer: Layer, problem: &str) {
         tracing::error!(
             worker = self.kind.name,
-            problem,
+            what = problem,
             ?layer,
             "a change of the configuration cannot be used; the last good one stays in force"
         );
