@@ -31,15 +31,16 @@ impl fmt::Debug for Redacted<'_> {
 }
 
 /// Splits behind the address that `text` begins with. It ends at white space or a quote, and where another address
-/// follows, at the last comma before that.
+/// follows, at the last comma before that. A comma before the first `@` may be one of a password, and ends nothing.
 fn split_address(text: &str) -> (&str, &str) {
     let end = text
         .find(|character: char| character.is_whitespace() || matches!(character, '"' | '\''))
         .unwrap_or(text.len());
     let (address, rest) = text.split_at(end);
-    let comma = address
-        .split_once("://")
-        .and_then(|(first, _)| first.rfind(','));
+    let comma = address.split_once("://").and_then(|(first, _)| {
+        let (own, _) = first.rsplit_once(',')?;
+        (own.contains('@') || !address.contains('@')).then_some(own.len())
+    });
     match comma {
         Some(comma) => text.split_at(comma),
         None => (address, rest),
@@ -85,6 +86,12 @@ mod tests {
                 "nats://u:a,b@one:1,nats://v:c@two:2",
                 "nats://***@one:1,nats://***@two:2",
             ),
+            ("nats://u:a,://b@one:1", "nats://***@one:1"),
+            (
+                "nats://u:a,b://c@one:1,nats://two",
+                "nats://***@one:1,nats://two",
+            ),
+            ("nats://one:1,nats://two:2", "nats://one:1,nats://two:2"),
             ("nats://u:p/w@host/path", "nats://***@host/path"),
             (
                 "https://api.example/v1?key=s3cret&x=1",
