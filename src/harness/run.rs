@@ -82,7 +82,7 @@ impl Run {
                 .read_lanes(state.cursor)
                 .await
                 .map(|lanes| (*state, lanes)),
-            None => self.load().await,
+            None => Box::pin(self.load()).await,
         };
         let (state, [control, message]) = match read {
             Ok(read) => read,
@@ -99,8 +99,9 @@ impl Run {
         });
         match step {
             Step::Claim | Step::TakeOver => self.work(state, [control, message]).await,
-            Step::Ask(owner) => self.ask(state, owner, [control, message]).await,
-            Step::Close => self.close(state).await,
+            // Boxed: a state is large, and these are not the way of each step.
+            Step::Ask(owner) => Box::pin(self.ask(state, owner, [control, message])).await,
+            Step::Close => Box::pin(self.close(state)).await,
             Step::ReadAgain => self.read_again().await,
         }
     }

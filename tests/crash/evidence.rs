@@ -3,7 +3,8 @@
 use teamster::client::Client;
 use teamster_mesh::{log::Stored, snap::Snapshot};
 use teamster_protocol::{
-    Commit, Event, Lane, SessionId, function::harness::SendReply, message::ResultKind,
+    ApprovalId, Commit, Event, Lane, Message, SessionId, function::harness::SendReply,
+    message::ResultKind,
 };
 use teamster_testkit::wait;
 
@@ -21,6 +22,10 @@ pub struct Evidence {
     /// Whether a lane holds an input beyond its cursor.
     pub has_unread: bool,
     pub effects: Vec<Effect>,
+    /// The requests whose timers are set.
+    pub timers: Vec<ApprovalId>,
+    /// The messages that the session begins with, if it is a fork.
+    pub base: Vec<Message>,
 }
 
 impl Evidence {
@@ -70,6 +75,19 @@ impl Evidence {
                 .ok()?
                 .is_some();
         }
+        let timers = mesh.lanes().timers(session).await.ok()?;
+        let forked = commits.iter().flat_map(|commit| &commit.events);
+        let fork = forked.clone().find_map(|event| match event {
+            Event::SessionForked { fork, .. } => Some(fork),
+            _ => None,
+        });
+        let base = match fork {
+            Some(fork) => {
+                let bytes = mesh.blobs().get(&fork.transcript).await.ok()??;
+                serde_json::from_slice(&bytes).expect("messages")
+            }
+            None => Vec::new(),
+        };
         let mut accepted = accepted.to_vec();
         accepted.sort_by_key(|reply| reply.seq);
         Some(Self {
@@ -80,6 +98,8 @@ impl Evidence {
             snapshot,
             has_unread,
             effects: effects.to_vec(),
+            timers,
+            base,
         })
     }
 }

@@ -14,6 +14,7 @@
     reason = "a failed expectation is how a test fails, and nothing of a test is public"
 )]
 
+mod admin;
 mod broker;
 mod cluster;
 mod commits;

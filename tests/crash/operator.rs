@@ -9,13 +9,13 @@ use std::{
 
 use teamster::client::Client;
 use teamster_protocol::{
-    Commit, Event, Phase, SessionId,
+    Commit, Event, MessageId, Phase, Principal, SessionId,
     event::EndReason,
     function::{
         approval::{Pending, ResolveRequest},
         harness::{SendReply, SendRequest},
     },
-    input::{Decision, SessionOptions, TurnOptions},
+    input::{Admin, AdminAction, ControlKind, Decision, SessionOptions, TurnOptions},
     policy::FunctionPolicy,
 };
 use teamster_telemetry::task;
@@ -101,6 +101,50 @@ impl Operator {
         task::spawn("send", async move { owner.send(&session, text).await })
     }
 
+    /// Stores an administrator's input, with a key, until it is accepted.
+    pub async fn administer(
+        &self,
+        session: &SessionId,
+        key: &str,
+        action: AdminAction,
+    ) -> MessageId {
+        let id = MessageId::of_input(session, "admin", key);
+        let admin = Admin {
+            id: id.clone(),
+            by: Principal::parse("owner").expect("valid"),
+            action,
+        };
+        let body = serde_json::to_vec(&admin).expect("encodes");
+        let lanes = self.client.mesh().lanes();
+        wait::some(LIMIT, "an administrator's input is accepted", || async {
+            let stored = lanes.control(session, ControlKind::Admin, &id, body.clone().into());
+            tokio::time::timeout(TRY, stored).await.ok()?.ok()
+        })
+        .await;
+        id
+    }
+
+    /// Waits until these inputs are consumed and nothing is left to do, and approves whatever is asked for.
+    pub async fn settle_inputs(&self, session: &SessionId, inputs: &[MessageId]) {
+        let description = format!("{session} comes to rest");
+        wait::until(LIMIT, &description, || async {
+            let Some(commits) = self.commits(session).await else {
+                return false;
+            };
+            let consumed = commits.iter().flat_map(|commit| &commit.consumed);
+            let known: Vec<_> = consumed.map(|input| &input.id).collect();
+            let rests = commits
+                .last()
+                .is_some_and(|last| matches!(last.head.phase, Phase::Idle | Phase::Deleted));
+            if rests && inputs.iter().all(|id| known.contains(&id)) {
+                return true;
+            }
+            self.approve_what_waits(session, &commits).await;
+            false
+        })
+        .await;
+    }
+
     /// The session's commits as far as they can be read now.
     pub async fn commits(&self, session: &SessionId) -> Option<Vec<Commit>> {
         let log = self.client.mesh().log();
@@ -180,28 +224,8 @@ impl Operator {
 
     /// Waits until all of `accepted` are consumed and nothing is left to do, and approves whatever is asked for.
     pub async fn settle(&self, session: &SessionId, accepted: &[SendReply]) {
-        let description = format!("{session} comes to rest");
-        wait::until(LIMIT, &description, || async {
-            let Some(commits) = self.commits(session).await else {
-                return false;
-            };
-            let is_consumed = |reply: &SendReply| {
-                commits
-                    .iter()
-                    .flat_map(|commit| &commit.consumed)
-                    .any(|input| input.id == reply.message_id)
-            };
-            if commits
-                .last()
-                .is_some_and(|last| last.head.phase == Phase::Idle)
-                && accepted.iter().all(is_consumed)
-            {
-                return true;
-            }
-            self.approve_what_waits(session, &commits).await;
-            false
-        })
-        .await;
+        let ids = accepted.iter().map(|reply| reply.message_id.clone());
+        self.settle_inputs(session, &ids.collect::<Vec<_>>()).await;
     }
 
     async fn approve_what_waits(&self, session: &SessionId, commits: &[Commit]) {

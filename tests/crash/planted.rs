@@ -1,6 +1,6 @@
 //! The verifier finds what is planted: each of its rules, broken once.
 
-use teamster_protocol::{Commit, Digest, Event, id::Incarnation};
+use teamster_protocol::{Commit, Digest, Event, Message, MessageId, Principal, id::Incarnation};
 
 use crate::{
     evidence::Evidence,
@@ -46,7 +46,7 @@ fn commit(evidence: &mut Evidence, index: usize) -> &mut Commit {
     &mut evidence.commits[index]
 }
 
-const PLANTS: [(&str, Plant); 18] = [
+const PLANTS: [(&str, Plant); 20] = [
     ("took effect 2 times", |evidence| {
         let index = effect(evidence, "t::write");
         let again = evidence.effects[index].clone();
@@ -109,6 +109,28 @@ const PLANTS: [(&str, Plant); 18] = [
         double(evidence, |event| {
             matches!(event, Event::ApprovalResolved { .. })
         });
+    }),
+    ("commits lie before the tombstone", |evidence| {
+        let deleted = Event::SessionDeleted {
+            by: Principal::parse("owner").expect("valid"),
+            turns: 1,
+            queued: 0,
+            approvals: Vec::new(),
+            keys: Vec::new(),
+        };
+        commit(evidence, 3).events.push(deleted);
+    }),
+    ("never joined", |evidence| {
+        let waits = Event::AppendWaits {
+            by: Principal::parse("owner").expect("valid"),
+            messages: vec![Message::Custom {
+                id: MessageId::parse("msg_1").expect("valid"),
+                from: Principal::parse("owner").expect("valid"),
+                kind: "note".to_owned(),
+                text: "x".to_owned(),
+            }],
+        };
+        commit(evidence, 1).events.insert(0, waits);
     }),
     ("without the word that it waits for", |evidence| {
         remove(evidence, |event| {

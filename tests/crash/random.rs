@@ -9,7 +9,11 @@ use std::{
 };
 
 use futures::future::join_all;
-use teamster_protocol::{SessionId, function::harness::SendReply};
+use teamster_protocol::{
+    SessionId,
+    function::harness::SendReply,
+    input::{AdminAction, Appended},
+};
 
 use crate::{
     operator::session,
@@ -110,8 +114,26 @@ async fn dur_3_random_faults_cost_time_only() {
 
 /// Sends messages of all kinds, sometimes before the last is answered, and lets the session come to rest.
 async fn drive(world: &World, id: &SessionId, mut random: Random, ends: Instant) -> Vec<SendReply> {
-    let mut accepted = Vec::new();
+    let mut accepted: Vec<SendReply> = Vec::new();
+    let mut inputs = Vec::new();
     while Instant::now() < ends {
+        // Of a session that is there somebody changes the title or adds a note, whatever goes on in it.
+        if !accepted.is_empty() && random.below(3) == 0 {
+            world
+                .owner
+                .settle(id, accepted.get(..1).unwrap_or_default())
+                .await;
+            let key = inputs.len().to_string();
+            let action = if random.below(2) == 0 {
+                AdminAction::SetMeta {
+                    title: Some(key.clone()),
+                    metadata: BTreeMap::new(),
+                }
+            } else {
+                note(&key)
+            };
+            inputs.push(world.owner.administer(id, &key, action).await);
+        }
         let plan = ["full", "write", "read", "talk", "destroy"][random.index(5)];
         let text = format!("{plan} {id} {}", accepted.len());
         accepted.push(world.owner.send(id, &text).await);
@@ -120,7 +142,18 @@ async fn drive(world: &World, id: &SessionId, mut random: Random, ends: Instant)
         }
     }
     world.owner.settle(id, &accepted).await;
+    world.owner.settle_inputs(id, &inputs).await;
     accepted
+}
+
+/// A note that no model reads.
+fn note(text: &str) -> AdminAction {
+    AdminAction::Append {
+        messages: vec![Appended::Custom {
+            kind: "note".to_owned(),
+            text: text.to_owned(),
+        }],
+    }
 }
 
 struct Chaos<'a> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use teamster_protocol::{Event, input::Decision, message::ResultKind};
 
-use super::events;
+use super::{events, tombstone};
 use crate::{evidence::Evidence, outside::Effect};
 
 /// What the log says of one call.
@@ -82,8 +82,11 @@ pub fn effects(evidence: &Evidence, found: &mut Vec<String>) {
         }
     }
     let calls = calls(evidence);
+    let is_erased = evidence.commits.first().is_some_and(tombstone::is_one);
     for (id, effects) in &counts {
         match calls.get(*id) {
+            // Its call may have been of the session that was deleted.
+            None if is_erased => {}
             None => found.push(format!("{id} took effect and the log knows nothing of it")),
             Some(call) if call.begun == 0 => {
                 found.push(format!("{id} took effect and never began"));

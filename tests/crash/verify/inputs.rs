@@ -1,6 +1,6 @@
 //! Inputs: each that was accepted is consumed once, in order, and answered.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use teamster_protocol::{Event, Lane, Message, MessageId, event::DropReason};
 
@@ -62,6 +62,7 @@ pub fn answered(evidence: &Evidence, found: &mut Vec<String>) {
         match event {
             Event::MessageAdded {
                 message: Message::User { id, .. },
+                appended: false,
                 ..
             } => {
                 added.push(id.clone());
@@ -96,5 +97,36 @@ pub fn answered(evidence: &Evidence, found: &mut Vec<String>) {
     }
     if !open.is_empty() {
         found.push(format!("no answer to {open:?}"));
+    }
+}
+
+/// What was appended joins once, in order.
+pub fn joined(evidence: &Evidence, found: &mut Vec<String>) {
+    let mut waiting: VecDeque<&Message> = VecDeque::new();
+    let mut joined: Vec<&Message> = Vec::new();
+    for (n, event) in events(evidence) {
+        match event {
+            Event::AppendWaits { messages, .. } => waiting.extend(messages),
+            Event::MessageAdded {
+                message,
+                appended: true,
+                ..
+            } => {
+                if waiting.front().is_some_and(|first| *first != message) {
+                    found.push(format!(
+                        "commit {n}: a message joins before one that waited"
+                    ));
+                }
+                waiting.pop_front();
+                if joined.contains(&message) {
+                    found.push(format!("commit {n}: an appended message joins again"));
+                }
+                joined.push(message);
+            }
+            _ => {}
+        }
+    }
+    if !waiting.is_empty() {
+        found.push(format!("{} appended messages never joined", waiting.len()));
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use teamster_core::turn::{State, state::FOLD_VERSION};
 use teamster_protocol::{Digest, Event, Phase};
 
-use super::events;
+use super::{events, tombstone};
 use crate::evidence::Evidence;
 
 /// Numbers and hashes follow each other, and the whole can be folded.
@@ -32,9 +32,12 @@ pub fn chain(evidence: &Evidence, found: &mut Vec<String>) {
     if state
         .head
         .as_ref()
-        .is_some_and(|head| head.phase != Phase::Idle)
+        .is_some_and(|head| !matches!(head.phase, Phase::Idle | Phase::Deleted))
     {
         found.push("the session is not at rest".to_owned());
+    }
+    if !state.waiting.is_empty() {
+        found.push("appended messages wait for ever".to_owned());
     }
 }
 
@@ -55,7 +58,7 @@ pub fn owners(evidence: &Evidence, found: &mut Vec<String>) {
                     commit.n
                 ));
             }
-            if commit.head.epoch < *epoch {
+            if commit.head.epoch < *epoch && !tombstone::is_one(commit) {
                 found.push(format!(
                     "commit {}: the epoch went back from {epoch} to {}",
                     commit.n, commit.head.epoch
@@ -87,6 +90,7 @@ pub fn turns(evidence: &Evidence, found: &mut Vec<String>) {
     let mut generation = None;
     for (n, event) in events(evidence) {
         match event {
+            Event::SessionDeleted { turns: before, .. } => turns = *before,
             Event::TurnStarted { turn, number, .. } => {
                 turns += 1;
                 if let Some(other) = running.replace(turn.clone()) {
@@ -144,6 +148,7 @@ pub fn head(evidence: &Evidence, found: &mut Vec<String>) {
     for (stored, commit) in evidence.stored.iter().zip(&evidence.commits).take(at + 1) {
         let _ = state.absorb(commit, Digest::of(&stored.body), stored.seq); // the chain is checked elsewhere
     }
+    state.supply(evidence.base.clone());
     match serde_json::from_slice::<(u32, State)>(body) {
         Ok((FOLD_VERSION, kept)) if kept == state => {}
         Ok((version, _)) => found.push(format!(
