@@ -211,7 +211,8 @@ fn harness(rights: &mut Permissions) {
     rights
         .publish(["TURNS", "CONTROL", "SNAP"].map(|stream| format!("$JS.API.DIRECT.GET.{stream}")));
     rights.read_logs();
-    // Messages in a log that are no commits, which the fence counts; whole logs cannot be purged.
+    // Messages in a log that are no commits, which the fence counts, and the commits before a deletion, one by one. The broker
+    // does not look at what a purge asks for: with that right a wrong filter would empty a whole stream.
     for k in 0..limits::LOG_STREAMS {
         rights.publish([format!("$JS.API.STREAM.MSG.DELETE.LOG_{k}")]);
     }

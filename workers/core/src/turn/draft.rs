@@ -178,7 +178,9 @@ impl Draft {
     fn outbox(&self) -> Vec<Outbox> {
         let head = self.state.head.as_ref();
         let lies_behind = head.is_some_and(|head| head.phase == Phase::Deleted);
-        let clean_up = (self.state.is_deleted() || lies_behind).then_some(Outbox::CleanUp);
+        let is_at_deletion =
+            self.state.deleted.is_some() && (self.state.is_deleted() || lies_behind);
+        let clean_up = is_at_deletion.then_some(Outbox::CleanUp);
         clean_up.into_iter().chain(self.outbox.clone()).collect()
     }
 

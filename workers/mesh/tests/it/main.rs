@@ -14,6 +14,7 @@ mod call;
 mod commit;
 mod config;
 mod connect;
+mod erase;
 mod fixture;
 mod lane;
 mod near;
