@@ -1,5 +1,6 @@
 //! Deletions: nothing of what was before is left, in the log or outside of it.
 
+use teamster_mesh::snap::Snapshot;
 use teamster_protocol::{Commit, Event, Phase, commit::Outbox};
 
 use crate::evidence::Evidence;
@@ -43,10 +44,11 @@ pub fn erased(evidence: &Evidence, found: &mut Vec<String>) {
             found.push(format!("the tombstone {n} keeps what was said or called"));
         }
     }
-    if let (Some(first), Some(snapshot)) = (evidence.commits.first(), &evidence.snapshot)
-        && is_one(first)
-        && snapshot.mark.n < first.n
-    {
+    let Some(first) = evidence.commits.first().filter(|first| is_one(first)) else {
+        return;
+    };
+    let is_old = |snapshot: &&Snapshot| snapshot.mark.n < first.n;
+    if let Some(snapshot) = evidence.snapshot.as_ref().filter(is_old) {
         found.push(format!(
             "the kept state is of commit {}, before the deletion",
             snapshot.mark.n
