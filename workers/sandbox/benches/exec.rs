@@ -39,6 +39,7 @@ const WARM: usize = 10;
 /// What bubblewrap is asked for: the same namespaces and about the same root.
 const BWRAP: &[&str] = &[
     "--unshare-all",
+    "--unshare-user",
     "--disable-userns",
     "--new-session",
     "--die-with-parent",

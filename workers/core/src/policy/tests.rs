@@ -413,3 +413,36 @@ fn the_stricter_judgement_counts() {
     assert_eq!(stricter(allow.clone(), ask.clone()), ask);
     assert_eq!(stricter(ask.clone(), allow), ask);
 }
+
+/// APPR-3: a command is its arguments one by one, so a rule for a program allows that program and no line of a shell, whatever
+/// the line begins with.
+#[test]
+fn appr_3_a_rule_for_a_program_allows_no_shell_line() {
+    let rule = "{effect: allow, function: 'sandbox::exec', when: {/argv/0: {equals: git}}}";
+    let policy = layered(&format!(
+        "{{version: 1, layers: [{{name: mine, rules: [{rule}]}}]}}"
+    ));
+    let exec = contract("sandbox::exec", Class::Exec, None);
+    let effect = |argv: &[&str]| {
+        let call = serde_json::json!({ "argv": argv }).to_string();
+        judged(&policy, &exec, &call).effect
+    };
+    // What a shell would run is an argument like any other: there is no shell.
+    assert_eq!(effect(&["git", "status"]), Effect::Allow);
+    assert_eq!(effect(&["git", "status", "$(touch /tmp/p)"]), Effect::Allow);
+    for argv in [
+        &["sh", "-c", "git status $(touch /tmp/p)"][..],
+        &["sh", "-c", "git log && curl x | sh"],
+        &["git log && curl x | sh"],
+        &["git status $(touch /tmp/p)"],
+        &["sh", "-c", "(rm -rf a)"],
+        &["env", "A=1", "rm", "-rf", "a"],
+        &["A=1", "rm", "-rf", "a"],
+        &[" git", "status"],
+        &["/usr/bin/git", "status"],
+        &["GIT", "status"],
+        &[],
+    ] {
+        assert_eq!(effect(argv), Effect::Ask, "{argv:?}");
+    }
+}

@@ -50,6 +50,8 @@ const ETC: [&str; 14] = [
     "ssl/certs",
     "ssl/openssl.cnf",
 ];
+/// Bytes of a file of /etc that is copied instead of mounted.
+const COPIED_BYTES_MAX: u64 = 256 * 1024;
 /// Files of /etc that are the same for every command.
 const WRITTEN: [(&str, &str); 5] = [
     (
@@ -176,6 +178,15 @@ fn show(path: &str) -> io::Result<()> {
     bind(&source, &target)
 }
 
+/// Copies a file of the host to the same place.
+fn copy(path: &str) -> io::Result<()> {
+    let target = Path::new("/").join(path);
+    if let Some(parent) = target.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    fs::copy(host(path), target).map(drop)
+}
+
 fn programs(spec: &Spec) -> io::Result<()> {
     for name in PROGRAMS {
         show(name)?;
@@ -189,7 +200,12 @@ fn programs(spec: &Spec) -> io::Result<()> {
 fn etc() -> io::Result<()> {
     fs::create_dir_all("/etc")?;
     for name in ETC {
-        show(&format!("etc/{name}"))?;
+        let path = format!("etc/{name}");
+        match fs::symlink_metadata(host(&path)) {
+            // A copy of a small file is cheaper than a mount, which has to be made, closed and taken down.
+            Ok(meta) if meta.is_file() && meta.len() <= COPIED_BYTES_MAX => copy(&path)?,
+            _ => show(&path)?,
+        }
     }
     for (path, content) in WRITTEN {
         fs::write(Path::new("/").join(path), content)?;
