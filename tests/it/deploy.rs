@@ -68,7 +68,7 @@ async fn a_server_takes_the_configurations_with_our_accounts() {
             assert!(!config.contains(list), "{name} holds rights: {list}");
         }
         std::fs::write(root.path().join(name), config).expect("written");
-        let route = "nats-route://route:secret@127.0.0.1:1";
+        let route = |port| format!("nats-route://route:secret@127.0.0.1:{port}");
         let output = Command::new(nats::server().await)
             .arg("-t")
             .arg("-c")
@@ -78,7 +78,9 @@ async fn a_server_takes_the_configurations_with_our_accounts() {
             .env("NATS_NAME", "a")
             .env("NATS_CLUSTER_LISTEN", "127.0.0.1:0")
             .env("NATS_CLUSTER_PASSWORD", "secret")
-            .envs(["NATS_ROUTE_A", "NATS_ROUTE_B", "NATS_ROUTE_C"].map(|name| (name, route)))
+            .env("NATS_ROUTE_A", route(1))
+            .env("NATS_ROUTE_B", route(2))
+            .env("NATS_ROUTE_C", route(3))
             .output()
             .expect("nats-server runs");
         assert!(output.status.success(), "{name}: {}", text(&output));

@@ -59,6 +59,11 @@ const VERBS: &[(&str, &[&str], Needs)] = &[
     ("functions info", &["fs::nothing"], Mesh),
     ("functions call", &["fs::nothing"], Mesh),
     ("policy explain", &["fs::write"], Mesh),
+    ("config get", &[], Mesh),
+    ("config set", &["harness.nothing", "7"], Mesh),
+    ("config unset", &["harness.nothing"], Mesh),
+    ("config explain", &["harness.nothing"], Mesh),
+    ("config history", &["harness"], Mesh),
     ("workers ls", &[], Mesh),
     ("workers info", &["nobody"], Mesh),
     ("workers grant", &["nobody"], Nothing),
@@ -66,6 +71,9 @@ const VERBS: &[(&str, &[&str], Needs)] = &[
     ("up", &[], Server),
     ("worker", &["router"], Server),
     ("doctor", &[], Nothing),
+    ("completions", &["bash"], Nothing),
+    ("man", &[], Nothing),
+    ("deploy nats-accounts", &[], Nothing),
 ];
 
 /// The verbs that the help shows: commands that have no commands of their own.

@@ -14,10 +14,7 @@ mod spawn;
 use std::{
     ffi::OsString,
     path::PathBuf,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -57,7 +54,6 @@ struct Shared {
     /// What the last probe found, if it found what is needed.
     known: Mutex<Option<Known>>,
     placeholders: Placeholders,
-    runs: AtomicU64,
 }
 
 /// What a probe found.
@@ -77,7 +73,6 @@ impl Executor {
             permits: Arc::new(Semaphore::new(limits::EXEC_AT_ONCE_MAX)),
             known: Mutex::new(None),
             placeholders: Placeholders::default(),
-            runs: AtomicU64::new(0),
         }))
     }
 
@@ -189,14 +184,8 @@ impl Shared {
             .wall
             .min(left.saturating_sub(limits::EXEC_TERM_GRACE + limits::EXEC_ANSWER_GRACE));
         let (spec, bounds) = order.into_spec(&layers, host, masks, config.shown.paths(), wall);
-        let name = format!(
-            "{}{}-{}",
-            group::PREFIX,
-            std::process::id(),
-            self.runs.fetch_add(1, Ordering::Relaxed)
-        );
         let group = groups
-            .map(|groups| groups.make(&name, &bounds.group))
+            .map(|groups| groups.make(&bounds.group))
             .transpose()?;
         let until = Instant::now() + wall + BEGIN_MAX + limits::EXEC_ANSWER_GRACE;
         let helper = helper(&config);

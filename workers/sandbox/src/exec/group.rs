@@ -3,13 +3,14 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 
 use super::Error;
 
 /// How the names of groups of ours begin; the worker's process id follows.
-pub(super) const PREFIX: &str = "teamster-exec-";
+const PREFIX: &str = "teamster-exec-";
 /// How long a group may take to become empty once its processes were killed.
 const EMPTY_MAX: Duration = Duration::from_secs(2);
 /// Processes of ours in a group besides those of the command: `outer` and `init`.
@@ -49,13 +50,7 @@ impl Groups {
                 memory_bytes: 64 * 1024 * 1024,
                 processes: 8,
             };
-            let name = format!(
-                "{PREFIX}{}-probe-{:?}",
-                std::process::id(),
-                std::thread::current().id()
-            );
-            let name: String = name.chars().filter(|c| !"()".contains(*c)).collect();
-            groups.make(&name, &bounds).is_ok()
+            groups.make(&bounds).is_ok()
         })
     }
 
@@ -90,13 +85,13 @@ impl Groups {
     }
 
     /// Makes a group with its bounds, or nothing.
-    pub(super) fn make(&self, name: &str, bounds: &Bounds) -> Result<Group, Error> {
+    pub(super) fn make(&self, bounds: &Bounds) -> Result<Group, Error> {
         let mut group = Group {
             dirs: Vec::new(),
             is_v2: matches!(self, Self::V2(_)),
         };
         group
-            .fill(self, name, bounds)
+            .fill(self, &free_name(), bounds)
             .map_err(|error| Error::Stage(format!("a control group: {error}")))?;
         Ok(group)
     }
@@ -200,6 +195,16 @@ impl Group {
             }
         }
     }
+}
+
+/// A name that no other group has: the process id says whose it is, and one count serves all workers of a process.
+fn free_name() -> String {
+    static MADE: AtomicU64 = AtomicU64::new(0);
+    format!(
+        "{PREFIX}{}-{}",
+        std::process::id(),
+        MADE.fetch_add(1, Ordering::Relaxed)
+    )
 }
 
 /// The name of a controller's file.
