@@ -62,7 +62,9 @@ class Call:
         self.workspace = headers.get(WORKSPACE)
         self.timeout = int(headers[TIMEOUT]) / 1000 if TIMEOUT in headers else None
         self.not_after = int(headers[NOT_AFTER]) / 1000 if NOT_AFTER in headers else None
+        # The span of this call, below the one that the caller named: what this call calls in turn stands below it.
         self.traceparent = child_of(headers.get(TRACEPARENT))
+        self.parent = span_of(headers.get(TRACEPARENT))
         # The broker let this principal publish here; no header could say that.
         self.principal = subject.split(".")[1] if subject.startswith("op.") else None
         if self.id is not None and not 1 <= len(self.id.encode()) <= 256:
@@ -72,6 +74,11 @@ class Call:
     def trace(self):
         """The trace's id, 32 hexadecimal digits."""
         return self.traceparent.split("-")[1]
+
+    @property
+    def span(self):
+        """The id of this call's span, 16 hexadecimal digits."""
+        return self.traceparent.split("-")[2]
 
 
 class _Known:
@@ -292,7 +299,7 @@ class Worker:
 
     async def _handle(self, function, call, body):
         _traceparent.set(call.traceparent)
-        say(f"{function.contract['id']} {call.id or '-'} trace={call.trace}")
+        say(f"{function.contract['id']} {call.id or '-'} trace={call.trace} span={call.span} parent={call.parent or '-'}")
         try:
             request = json.loads(body or b"{}")
         except ValueError as error:
@@ -385,7 +392,7 @@ class Worker:
 
     async def call(self, function, request, timeout=TIMEOUT_DEFAULT, call=None):
         """Calls a function and returns its reply. Raises Fault; who must not be called twice is called once."""
-        headers = {TIMEOUT: str(int(timeout * 1000)), TRACEPARENT: child_of(_traceparent.get())}
+        headers = {TIMEOUT: str(int(timeout * 1000)), TRACEPARENT: _traceparent.get() or child_of(None)}
         if call is not None:
             headers[CALL] = call
         inbox = self.nc.new_inbox()
@@ -468,9 +475,15 @@ def partition(session):
 def child_of(traceparent):
     """A traceparent of the same trace with a span of its own; of a new trace where there is none."""
     fields = (traceparent or "").split("-")
-    is_good = len(fields) >= 4 and len(fields[1]) == 32 and set(fields[1]) != {"0"}
-    trace, flags = (fields[1], fields[3]) if is_good else (secrets.token_hex(16), "01")
+    trace, flags = (fields[1], fields[3]) if span_of(traceparent) else (secrets.token_hex(16), "01")
     return f"00-{trace}-{secrets.token_hex(8)}-{flags}"
+
+
+def span_of(traceparent):
+    """The id of the span that a traceparent names; None where it names none."""
+    fields = (traceparent or "").split("-")
+    is_good = len(fields) >= 4 and len(fields[1]) == 32 and len(fields[2]) == 16 and set(fields[1]) != {"0"}
+    return fields[2] if is_good else None
 
 
 def seed_of(creds):

@@ -1,7 +1,8 @@
 //! One session, from a doorbell to the moment when nothing is left to do for it.
 
-use std::{sync::Arc, time::Duration};
+use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
+use futures::FutureExt as _;
 use teamster_core::turn::{
     State,
     load::{Seen, Step, decide},
@@ -9,6 +10,7 @@ use teamster_core::turn::{
 };
 use teamster_mesh::lane::Queued;
 use teamster_protocol::{Cursor, Lane, Phase, SessionId, commit::Bell, id::Incarnation, limits};
+use teamster_telemetry::task;
 use tokio::time::Instant;
 
 use super::{
@@ -40,29 +42,11 @@ enum Next {
     Over,
 }
 
-/// Runs a session until nothing is left to do for it here.
+/// Runs a session until nothing is left to do for it here. A panic on the way touches no other session.
 pub(super) async fn run(harness: Harness, session: SessionId, entry: Arc<Entry>) {
-    let mut run = Run {
-        harness,
-        session,
-        entry,
-        stale: 0,
-        denials: 0,
-        silent_since: None,
-        turns: 0,
-    };
-    let mut known = None;
-    loop {
-        if run.harness.drain.is_cancelled() {
-            run.let_go(Duration::ZERO).await;
-            return;
-        }
-        // Boxed: it is large, and one allocation a look.
-        match Box::pin(run.look(known.take())).await {
-            Next::Look(state) => known = state,
-            Next::Over => return,
-        }
-    }
+    let mut run = Run::new(harness, session, entry);
+    let ended = AssertUnwindSafe(run.go_on()).catch_unwind().await;
+    run.ended(ended).await;
 }
 
 struct Run {
@@ -76,6 +60,46 @@ struct Run {
 }
 
 impl Run {
+    fn new(harness: Harness, session: SessionId, entry: Arc<Entry>) -> Self {
+        Self {
+            harness,
+            session,
+            entry,
+            stale: 0,
+            denials: 0,
+            silent_since: None,
+            turns: 0,
+        }
+    }
+
+    async fn go_on(&mut self) {
+        let mut known = None;
+        loop {
+            if self.harness.drain.is_cancelled() {
+                self.let_go(Duration::ZERO).await;
+                return;
+            }
+            // Boxed: it is large, and one allocation a look.
+            match Box::pin(self.look(known.take())).await {
+                Next::Look(state) => known = state,
+                Next::Over => return,
+            }
+        }
+    }
+
+    /// After a panic the session is given up like one that cannot be read, so that nobody waits for a run that is no more. Whoever
+    /// takes it over counts the attempt: a turn that panics each time is ended as poisoned.
+    async fn ended(&self, ended: Result<(), Box<dyn Any + Send>>) {
+        if let Err(panic) = ended {
+            tracing::error!(
+                session = %self.session,
+                panic = task::text_of(panic.as_ref()),
+                "the run of a session panicked"
+            );
+            self.let_go(UNREADABLE).await;
+        }
+    }
+
     async fn look(&mut self, known: Option<Box<State>>) -> Next {
         let read = match known {
             Some(state) => self
@@ -369,3 +393,6 @@ pub(super) async fn ack_proven(entry: &Entry, waiting: Vec<Arc<Held>>) {
         held.ack().await;
     }
 }
+
+#[cfg(test)]
+mod tests;

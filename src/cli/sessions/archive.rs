@@ -113,12 +113,7 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
 
 /// The values that a commit names.
 pub(super) fn blobs(commit: &Commit) -> Vec<BlobRef> {
-    let of = |event: &Event| match event {
-        Event::SessionForked { fork, .. } => Some(fork.transcript),
-        Event::CallFinished { whole, .. } => *whole,
-        _ => None,
-    };
-    commit.events.iter().filter_map(of).collect()
+    commit.events.iter().flat_map(BlobRef::named_by).collect()
 }
 
 /// What a file that is whole holds.

@@ -10,7 +10,7 @@ use teamster_core::{
 };
 use teamster_mesh::connection::Call;
 use teamster_protocol::{
-    Fault, FunctionId, Message,
+    Fault, FunctionId, Message, SessionId,
     function::{
         context::{AssembleReply, AssembleRequest, History, Plan},
         router::{CompletionError, ErrorKind, Tool},
@@ -205,15 +205,15 @@ fn raw(work: &Work<'_>, mut fixed: Fixed) -> Result<Prepared, CompletionError> {
     let messages = if state.refused() == 0 {
         context::apply(&state.history(), &BTreeSet::new(), limits::RESULT_BYTES_MAX)
     } else {
-        // Nothing is known about the window but that it is smaller than what was sent.
         let ask = Ask {
-            window: Window::known(u64::from(u32::MAX), 0),
+            window: Window::open(),
             system_prompt: context::of_text(&fixed.system_prompt),
             functions: context::of_bytes(fixed.tools_bytes),
             per_mille: state.per_mille(&fixed.model),
             refused: state.refused(),
         };
-        let made = context::plan(&state.history(), &ask).map_err(|full| overflow(&full))?;
+        let made =
+            context::plan(&state.history(), &ask).map_err(|full| overflow(&work.session, &full))?;
         fixed.output = fixed.halved(state.refused());
         let messages = applied(state, &made);
         plan = Some(made);
@@ -221,6 +221,7 @@ fn raw(work: &Work<'_>, mut fixed: Fixed) -> Result<Prepared, CompletionError> {
     };
     let Some(window) = history::window(&messages, bytes_max) else {
         return Err(overflow(
+            &work.session,
             &"this turn's messages alone are larger than the history that may be sent to a model",
         ));
     };
@@ -228,10 +229,13 @@ fn raw(work: &Work<'_>, mut fixed: Fixed) -> Result<Prepared, CompletionError> {
     Ok(fixed.prepared(window, plan))
 }
 
-fn overflow(why: &dyn std::fmt::Display) -> CompletionError {
+fn overflow(session: &SessionId, why: &dyn std::fmt::Display) -> CompletionError {
     CompletionError {
         kind: ErrorKind::ContextOverflow,
         message: why.to_string(),
-        hint: Some("begin a new session, or send less".to_owned()),
+        hint: Some(format!(
+            "go on from an earlier point: `teamster sessions fork {session} --at COMMIT` (`teamster sessions tail {session} --after \
+             0` shows the numbers); or take a model with a larger window: `--model PROVIDER/NAME`"
+        )),
     }
 }

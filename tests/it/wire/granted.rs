@@ -7,9 +7,9 @@ use serde_json::Value;
 use teamster::client::Client;
 use teamster_mesh::Connect;
 use teamster_protocol::{Event, SessionId, message::ResultKind};
-use teamster_testkit::{Process, wait};
+use teamster_testkit::{Collector, Process, collector::Span, wait};
 
-use super::python::script;
+use super::python::{script, traced};
 use crate::{
     cli::place::{LIMIT, Place, code, document},
     scene::outcomes,
@@ -39,11 +39,11 @@ async fn told(place: &Place, arguments: &[&str]) -> (i32, Value) {
     (code(&output), document(&output))
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_granted_python_worker_serves_a_guarded_mesh_and_is_judged() {
+/// A place with a script and a policy.
+fn place(rules: &str) -> Place {
     let place = Place::new();
     std::fs::create_dir_all(place.data()).expect("a folder");
-    std::fs::write(place.file("rules.yaml"), RULES).expect("a script");
+    std::fs::write(place.file("rules.yaml"), rules).expect("a script");
     let config = format!(
         "router: {{providers: {{scripted: {{scripts: {{wx: {}}}}}}}}}\n",
         place.file("rules.yaml").display()
@@ -51,9 +51,12 @@ async fn a_granted_python_worker_serves_a_guarded_mesh_and_is_judged() {
     std::fs::write(place.data().join("config.yaml"), config).expect("a configuration");
     let policy = "version: 1\nlayers:\n  - name: house\n    rules:\n      - { effect: deny, function: \"weather::calibrate\" }\n";
     std::fs::write(place.data().join("policy.yaml"), policy).expect("a policy");
-    let _up = place.up().await;
+    place
+}
 
-    let (status, granted) = told(&place, &["workers", "grant", "weather"]).await;
+/// The granted worker, once it is listed, and the address that it was told.
+async fn granted(place: &Place) -> (Process, String) {
+    let (status, granted) = told(place, &["workers", "grant", "weather"]).await;
     assert_eq!(status, 0, "{granted}");
     let (url, creds) = (text(&granted, "nats"), text(&granted, "creds"));
     let mut command = script("weather.py", &url).await;
@@ -62,10 +65,84 @@ async fn a_granted_python_worker_serves_a_guarded_mesh_and_is_judged() {
         .env("WEATHER_JOURNAL", place.file("journal"));
     let worker = Process::spawn(command, &place.file("weather.out"));
     wait::until(LIMIT, "the function is listed", || async {
-        let listed = told(&place, &["functions", "ls"]).await.1;
+        let listed = told(place, &["functions", "ls"]).await.1;
         listed.to_string().contains("weather::alarm")
     })
     .await;
+    (worker, url)
+}
+
+/// OBS-1: the calls that a model makes of a worker in another language stand below that model's turn, each below the span that the
+/// harness tells of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn obs_1_the_trace_of_a_turn_leads_into_a_python_worker() {
+    let place = place(
+        "rules:
+  - when: {last_role: user}
+    say: I call.
+    calls:
+      - {function: weather::current, arguments: {city: Lisbon}}
+      - {function: weather::current, arguments: {city: Oslo}}
+  - when: {last_role: result}
+    say: done
+",
+    );
+    let collector = Collector::start();
+    let mut command = place.command(&["up"]);
+    command
+        .env("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint())
+        .env("OTEL_METRICS_EXPORTER", "none");
+    let up = Process::spawn(command, &place.file("up.out"));
+    wait::until(LIMIT, "up says where it listens", || async {
+        up.output().contains("stop       ")
+    })
+    .await;
+    let (worker, _) = granted(&place).await;
+    let ask = [
+        "run",
+        "--model",
+        "scripted/wx",
+        "--allow",
+        "weather::*",
+        "go",
+    ];
+    let (status, done) = told(&place, &ask).await;
+    assert_eq!(status, 0, "{done}");
+    let session = text(&done, "session");
+    let spans = wait::some(LIMIT, "the turn is told", || async {
+        let spans = collector.spans();
+        let is_told = spans.iter().any(|span| span.name == "invoke_agent");
+        is_told.then_some(spans)
+    })
+    .await;
+    let is_ours = |name: &str, value: &str| {
+        let (name, value) = (name.to_owned(), value.to_owned());
+        move |span: &&Span| span.attributes.get(&name) == Some(&value)
+    };
+    let turn = spans
+        .iter()
+        .filter(|span| span.name == "invoke_agent")
+        .find(is_ours("session", &session))
+        .expect("the turn's span");
+    let served = traced(&worker.output());
+    assert_eq!(served.len(), 2, "{served:?}");
+    for call in &served {
+        assert_eq!(call.trace, turn.trace_id, "{call:?}");
+        let told = spans
+            .iter()
+            .filter(|span| span.name.starts_with("execute_tool"))
+            .find(is_ours("call", &call.call))
+            .unwrap_or_else(|| panic!("no span of {call:?}: {spans:#?}"));
+        assert_eq!(call.parent, told.span_id, "{call:?}");
+        assert_eq!(told.parent, turn.span_id);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_granted_python_worker_serves_a_guarded_mesh_and_is_judged() {
+    let place = place(RULES);
+    let _up = place.up().await;
+    let (worker, url) = granted(&place).await;
 
     let ask = [
         "run",

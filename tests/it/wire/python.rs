@@ -270,21 +270,67 @@ async fn a_call_id_is_served_once_by_a_python_worker() {
     assert_eq!(code(scene.operator.call(short).await), "mesh.timeout");
 }
 
-/// OBS-1: what it calls in turn belongs to the same trace.
+/// What a Python worker says of the span of a call.
+#[derive(Debug)]
+pub(super) struct Traced {
+    pub(super) function: String,
+    pub(super) call: String,
+    pub(super) trace: String,
+    pub(super) span: String,
+    pub(super) parent: String,
+}
+
+/// The spans of all calls that a worker has said something of.
+pub(super) fn traced(output: &str) -> Vec<Traced> {
+    let field = |words: &[&str], name: &str| {
+        let found = words.iter().find_map(|word| word.strip_prefix(name));
+        found.unwrap_or_default().to_owned()
+    };
+    output
+        .lines()
+        .filter(|line| line.contains(" trace="))
+        .map(|line| {
+            let words: Vec<&str> = line.split(' ').collect();
+            Traced {
+                function: words[0].to_owned(),
+                call: words[1].to_owned(),
+                trace: field(&words, "trace="),
+                span: field(&words, "span="),
+                parent: field(&words, "parent="),
+            }
+        })
+        .collect()
+}
+
+/// OBS-1: what it calls in turn belongs to the same trace and stands below the call that it was asked by.
 #[tokio::test(flavor = "multi_thread")]
 async fn obs_1_a_python_worker_passes_the_trace_on() {
     let (scene, weather) = start(|_| says("done")).await;
     let body = json!({"one": "Oslo", "other": "Pune"}).to_string();
-    let call = Call::new(id("weather::compare"), body);
+    let cause = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let call = Call {
+        trace: Some(cause.to_owned()),
+        ..Call::new(id("weather::compare"), body)
+    };
     let reply = scene.operator.call(call).await.expect("an answer");
     assert_eq!(&reply[..], br#"{"warmer": "Pune"}"#);
-    let output = weather.process.output();
-    let traces: Vec<&str> = output
-        .lines()
-        .filter_map(|line| Some(line.split_once("trace=")?.1))
-        .collect();
-    assert_eq!(traces.len(), 3, "{output}");
-    assert_eq!(BTreeSet::from_iter(&traces).len(), 1, "{output}");
+    let spans = traced(&weather.process.output());
+    let [compare, one, other] = spans.as_slice() else {
+        panic!("three calls: {spans:?}")
+    };
+    assert_eq!(compare.parent, "b7ad6b7169203331");
+    for below in [one, other] {
+        assert_eq!(below.function, "weather::current");
+        assert_eq!(below.parent, compare.span, "{spans:?}");
+    }
+    assert!(
+        spans
+            .iter()
+            .all(|span| span.trace == "0af7651916cd43dd8448eb211c80319c"),
+        "{spans:?}"
+    );
+    let ids: BTreeSet<&str> = spans.iter().map(|span| span.span.as_str()).collect();
+    assert_eq!(ids.len(), 3, "each call has a span of its own");
 }
 
 /// A worker that is told to end takes its registration along.

@@ -5,13 +5,34 @@ use std::fmt;
 use teamster_core::context::Overflow;
 use teamster_protocol::{CallId, Fault, SessionId};
 
-/// The history does not fit into the window, whatever is masked.
-pub(crate) fn overflow(model: &str, overflow: &Overflow) -> Fault {
-    Fault::caller("context.overflow", overflow).hint(format_args!(
-        "Begin a new session, shorten the system prompt, offer fewer functions, or use a model with a larger window. If the \
-         window of {model} is larger than {}, say so in the configuration: context.windows.",
+/// The history does not fit into the window, whatever is masked. `earlier` is a commit of the session from which it could be gone
+/// on.
+pub(crate) fn overflow(
+    session: Option<(&SessionId, Option<u64>)>,
+    model: &str,
+    overflow: &Overflow,
+) -> Fault {
+    let mut ways = Vec::new();
+    if overflow.room() < overflow.usable / 2 {
+        ways.push(
+            "shorten the system prompt or offer fewer functions (`--allow`, `--expose agent_trigger`)"
+                .to_owned(),
+        );
+    }
+    match session {
+        Some((session, Some(earlier))) => ways.push(format!(
+            "go on from an earlier point: `teamster sessions fork {session} --at {earlier}` begins a session with what was said up \
+             to there"
+        )),
+        Some((_, None)) => ways.push("begin a new session".to_owned()),
+        None => ways.push("send less".to_owned()),
+    }
+    ways.push("take a model with a larger window: `--model PROVIDER/NAME`".to_owned());
+    ways.push(format!(
+        "if the window of {model} is larger than {}, say so: `teamster config set 'context.windows.\"{model}\"' TOKENS`",
         overflow.window
-    ))
+    ));
+    Fault::caller("context.overflow", overflow).hint(ways.join("; or "))
 }
 
 /// There is no such session.

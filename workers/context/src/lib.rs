@@ -17,6 +17,7 @@
 )]
 
 mod config;
+mod earlier;
 mod error;
 mod functions;
 mod memory;

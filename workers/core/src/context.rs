@@ -22,4 +22,4 @@ pub use cut::{Cut, fit, fits};
 pub use estimate::{Calibration, is_truncated, of_bytes, of_message, of_text};
 pub use overflow::Overflow;
 pub use plan::{Ask, plan};
-pub use window::Window;
+pub use window::{Certainty, Window};

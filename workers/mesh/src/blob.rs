@@ -1,9 +1,16 @@
 //! Values that are too large for a commit, by their digest. A value is one message, so that it is there whole or not at all.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use teamster_protocol::{BlobRef, Digest, limits, subject};
 
-use crate::{Error, connection::Mesh, topology::BLOBS, wire::Get};
+use crate::{
+    Error,
+    connection::Mesh,
+    topology::BLOBS,
+    wire::{Get, StoredMessage},
+};
 
 /// The stream BLOBS, through one worker's connection.
 #[derive(Clone)]
@@ -27,7 +34,8 @@ impl Blobs {
         Self { mesh }
     }
 
-    /// Stores a value; returns when it is stored. Storing it again changes nothing.
+    /// Stores a value; returns when it is stored. The same value stored again takes the place of the first, so that whoever was
+    /// about to remove that one as old removes nothing.
     pub async fn put(&self, bytes: Bytes) -> Result<BlobRef, Error> {
         let blob = BlobRef::of(&bytes);
         let what = || format!("the value {}", blob.sha256.short());
@@ -36,10 +44,6 @@ impl Blobs {
                 what: what(),
                 source: Box::new(Unfit::TooLarge(bytes.len())),
             });
-        }
-        // Something else may lie there: the server stores its answers wherever a request's reply subject points.
-        if self.find(&blob).await?.is_some_and(|found| found == bytes) {
-            return Ok(blob);
         }
         self.mesh
             .wire()
@@ -63,16 +67,44 @@ impl Blobs {
         Ok(Some(bytes))
     }
 
+    /// The names of what is stored, `VALUES_LISTED_MAX` or some more at most.
+    pub async fn list(&self) -> Result<BTreeSet<Digest>, Error> {
+        let listed = self
+            .mesh
+            .wire()
+            .subjects(BLOBS, &subject::blob_pattern(), limits::VALUES_LISTED_MAX)
+            .await
+            .map_err(|failure| failure.during("listing the stored values"))?;
+        let names = listed.keys().filter_map(|name| subject::read_blob(name));
+        Ok(names.collect())
+    }
+
+    /// Where a value lies now: the sequence of its message. `None` if there is none.
+    pub async fn place(&self, name: &Digest) -> Result<Option<u64>, Error> {
+        Ok(self.message(name).await?.map(|message| message.seq))
+    }
+
+    /// Overwrites and removes what lies at a sequence; that nothing lies there any more is no failure. A value that was stored again
+    /// lies at another one.
+    pub async fn erase(&self, seq: u64) -> Result<(), Error> {
+        let erased = self.mesh.wire().erase(BLOBS, seq).await;
+        erased.map_err(|failure| failure.during("removing a stored value"))
+    }
+
     async fn find(&self, blob: &BlobRef) -> Result<Option<Bytes>, Error> {
-        let subject = subject::blob(&blob.sha256);
+        Ok(self
+            .message(&blob.sha256)
+            .await?
+            .map(|message| message.body))
+    }
+
+    async fn message(&self, name: &Digest) -> Result<Option<StoredMessage>, Error> {
+        let subject = subject::blob(name);
         let get = Get {
             last_by_subj: Some(&subject),
             ..Get::default()
         };
         let found = self.mesh.wire().get(BLOBS, &get).await;
-        let found = found.map_err(|failure| {
-            failure.during(format!("reading the value {}", blob.sha256.short()))
-        })?;
-        Ok(found.map(|message| message.body))
+        found.map_err(|failure| failure.during(format!("reading the value {}", name.short())))
     }
 }

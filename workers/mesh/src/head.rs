@@ -41,6 +41,19 @@ impl Heads {
         Ok(self.find(session).await?.1)
     }
 
+    /// The sessions whose head is kept, `sessions_max` or some more at most.
+    pub async fn sessions(&self, sessions_max: usize) -> Result<Vec<SessionId>, Error> {
+        let stream = format!("KV_{HEADS}");
+        let listed = self
+            .mesh
+            .wire()
+            .subjects(&stream, &subject::head_pattern(), sessions_max)
+            .await
+            .map_err(|failure| failure.during("listing the heads that are kept"))?;
+        let sessions = listed.keys().filter_map(|name| subject::read_head(name));
+        Ok(sessions.collect())
+    }
+
     /// Replaces a session's head by one with a larger number. `false`: the one that is kept says as much, or somebody else writes.
     pub async fn raise(&self, session: &SessionId, head: &Head) -> Result<bool, Error> {
         let (seq, kept) = self.find(session).await?;

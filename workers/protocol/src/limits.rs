@@ -36,6 +36,16 @@ pub const READS_AT_ONCE_MAX: usize = 4;
 pub const PAYLOAD_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Bytes of one stored value (`blob.<sha256>`); it must fit into one message.
 pub const BLOB_BYTES_MAX: usize = PAYLOAD_BYTES_MAX - 64 * 1024;
+/// How long a stored value is kept that no session names: it is stored before the commit that names it.
+pub const VALUE_UNNAMED_KEPT: Duration = Duration::from_hours(24);
+/// How often it is looked for stored values that no session names.
+pub const VALUES_SWEEP_EVERY: Duration = Duration::from_mins(15);
+/// How long a look for them that could not be finished is put off.
+pub const VALUES_SWEEP_RETRY: Duration = Duration::from_mins(1);
+/// Stored values that one look regards; of further ones none is removed.
+pub const VALUES_LISTED_MAX: usize = 1_000_000;
+/// Stored values that one look notes, and that it removes.
+pub const VALUES_SWEPT_MAX: usize = 1000;
 /// Notes that a session's metadata may hold.
 pub const METADATA_MAX: usize = 32;
 /// Bytes of a name or a value in a session's metadata.

@@ -116,6 +116,16 @@ pub fn head(session: &SessionId) -> String {
     format!("$KV.heads.{}", session.token())
 }
 
+/// All second copies of heads.
+pub fn head_pattern() -> String {
+    "$KV.heads.*".to_owned()
+}
+
+/// The session whose head's second copy a subject stands for; `None` for any other subject.
+pub fn read_head(subject: &str) -> Option<SessionId> {
+    SessionId::parse(untoken(subject.strip_prefix("$KV.heads.")?)?).ok()
+}
+
 /// What is being generated for a session: `live.<s>`.
 pub fn live(session: &SessionId) -> String {
     format!("live.{}", session.token())
@@ -135,6 +145,16 @@ pub fn parse_notice(subject: &str) -> Option<(NoticeKind, SessionId)> {
         )),
         _ => None,
     }
+}
+
+/// All stored values.
+pub fn blob_pattern() -> String {
+    "blob.*".to_owned()
+}
+
+/// The name of the value that a subject stands for; `None` for any other subject.
+pub fn read_blob(subject: &str) -> Option<Digest> {
+    Digest::try_from(subject.strip_prefix("blob.")?.to_owned()).ok()
 }
 
 /// A stored value: `blob.<sha256>`.

@@ -269,11 +269,18 @@ fn usage(value: &Value) -> Option<Usage> {
     if prompt.is_none() && completion.is_none() {
         return None;
     }
-    let (prompt, completion) = (prompt.unwrap_or(0), completion.unwrap_or(0));
+    let (mut prompt, completion) = (prompt.unwrap_or(0), completion.unwrap_or(0));
+    // Where the input is not called a prompt, these two stand beside it and are not part of it.
+    let beside = ["/cache_read_input_tokens", "/cache_creation_input_tokens"];
+    if value.get("prompt_tokens").is_none() && number(&beside).is_some() {
+        let cached = beside.map(|pointer| number(&[pointer]).unwrap_or(0));
+        prompt = cached.into_iter().fold(prompt, u64::saturating_add);
+    }
     let cache_read = number(&[
         "/prompt_tokens_details/cached_tokens",
         "/input_tokens_details/cached_tokens",
         "/prompt_cache_hit_tokens",
+        "/cache_read_input_tokens",
     ])
     .unwrap_or(0)
     .min(prompt);
@@ -417,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn usage_comes_in_disjoint_classes() {
+    fn cost_1_usage_comes_in_disjoint_classes() {
         let of = |data: &str| usage(&serde_json::from_str(data).expect("JSON"));
         let classes = |data: &str| {
             let usage = of(data).expect(data);
@@ -450,6 +457,19 @@ mod tests {
             classes(r#"{"prompt_tokens":10,"prompt_tokens_details":{"cached_tokens":99}}"#),
             [0, 10, 0, 0, 0]
         );
+        // Cached tokens beside the input, and as a part of the prompt.
+        assert_eq!(
+            classes(
+                r#"{"input_tokens":3,"cache_creation_input_tokens":12304,"cache_read_input_tokens":7,"output_tokens":550}"#
+            ),
+            [3, 7, 12304, 550, 0]
+        );
+        assert_eq!(
+            classes(
+                r#"{"prompt_tokens":12314,"cache_creation_input_tokens":12304,"cache_read_input_tokens":7,"completion_tokens":550}"#
+            ),
+            [3, 7, 12304, 550, 0]
+        );
         assert_eq!(of("null"), None);
         assert_eq!(of("{}"), None);
     }
@@ -481,6 +501,27 @@ mod tests {
     }
 
     proptest! {
+        /// COST-1: however a server states it, each token is counted in one class.
+        #[test]
+        fn cost_1_no_token_is_counted_twice(input in 0_u64..1 << 40, read in 0_u64..1 << 40, write in 0_u64..1 << 40, output in 0_u64..1 << 40, reasoning in 0_u64..1 << 40) {
+            let prompt = input + read + write;
+            let inside = serde_json::json!({
+                "prompt_tokens": prompt, "completion_tokens": output + reasoning, "total_tokens": prompt + output + reasoning,
+                "prompt_tokens_details": {"cached_tokens": read, "cache_write_tokens": write},
+                "completion_tokens_details": {"reasoning_tokens": reasoning},
+            });
+            let beside = serde_json::json!({
+                "input_tokens": input, "output_tokens": output + reasoning,
+                "cache_read_input_tokens": read, "cache_creation_input_tokens": write,
+                "output_tokens_details": {"reasoning_tokens": reasoning},
+            });
+            for stated in [inside, beside] {
+                let usage = usage(&stated).expect("stated");
+                prop_assert_eq!((usage.input, usage.cache_read, usage.cache_write), (input, read, write));
+                prop_assert_eq!(usage.total(), prompt + output + reasoning);
+            }
+        }
+
         #[test]
         fn no_json_panics(text in r#"\{"(choices|error|usage|type)":(\[\{"(delta|message|error|index)":(\{\}|null|1|"x"|\[\])\}\]|\{"(code|message|prompt_tokens|completion_tokens)":(1|99999999999999999999|-1|null|"5")\}|null|3|"error")\}"#) {
             let _ = Chunk::read("", &text);

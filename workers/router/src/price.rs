@@ -95,8 +95,34 @@ mod tests {
         }
     }
 
+    /// COST-1: the exact price of two requests whose prompts were cached, read and written.
     #[test]
-    fn each_class_of_tokens_has_its_price() {
+    fn cost_1_cached_requests_cost_exactly_what_they_cost() {
+        let exact = |usage: &str, [input, cache_read, cache_write, output]: [u64; 4]| {
+            let chunk = format!(r#"{{"choices":[],"usage":{usage}}}"#);
+            let usage = crate::chunk::Chunk::of("", &serde_json::from_str(&chunk).expect("JSON"));
+            let price = Price {
+                input: NanoUsd(input),
+                cache_read: NanoUsd(cache_read),
+                cache_write: NanoUsd(cache_write),
+                output: NanoUsd(output),
+                as_of: "2025-01-01".to_owned(),
+            };
+            cost(&price, &usage.usage.expect("stated"))
+        };
+        // 86 * 2.50 + 1,920 * 1.25 + 300 * 10, in millionths of a dollar.
+        let read = r#"{"prompt_tokens":2006,"completion_tokens":300,"prompt_tokens_details":{"cached_tokens":1920}}"#;
+        assert_eq!(exact(read, [2500, 1250, 2500, 10_000]), NanoUsd(5_615_000));
+        // 3 * 3 + 12,304 * 3.75 + 550 * 15.
+        let written = r#"{"input_tokens":3,"cache_creation_input_tokens":12304,"cache_read_input_tokens":0,"output_tokens":550}"#;
+        assert_eq!(
+            exact(written, [3000, 300, 3750, 15_000]),
+            NanoUsd(54_399_000)
+        );
+    }
+
+    #[test]
+    fn cost_1_each_class_of_tokens_has_its_price() {
         let price = Price {
             input: NanoUsd(1000),
             cache_read: NanoUsd(100),

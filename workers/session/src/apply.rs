@@ -266,6 +266,7 @@ impl Writer<'_> {
             return approval::bury(self.connection, id, session, &counted.commit);
         }
         rows::place(self.connection, id, stored, &counted.commit)?;
+        rows::values(self.connection, id, &counted.commit)?;
         rows::messages(self.connection, id, counted)?;
         rows::generations(self.connection, id, counted)?;
         approval::take(self.connection, id, session, counted)

@@ -1,7 +1,7 @@
 //! The log, projected for questions.
 //!
-//! Owns: the namespace `session::`, a projection of all logs in `SQLite`, which can be thrown away and built anew at any time, and
-//! the notices in EVENTS, which are made of commits for consumers that were away.
+//! Owns: the namespace `session::`, a projection of all logs in `SQLite`, which can be thrown away and built anew at any time, the
+//! notices in EVENTS, which are made of commits for consumers that were away, and the removal of stored values that no session names.
 //! Invariants: what it answers is what the log says; how far a log stream is read is stored in the transaction that holds what was
 //! read; a question is answered from everything that was committed before it was asked, or with a fault that says how far the
 //! projection is, never with a part.
@@ -32,6 +32,7 @@ mod projection;
 mod query;
 mod schema;
 mod store;
+mod values;
 
 use std::sync::Arc;
 
@@ -60,6 +61,10 @@ pub fn worker(config: &Config) -> Result<Worker, Error> {
     let headed = Arc::clone(&projection);
     let worker = worker.task("heads", move |mesh, cancel| async move {
         headed.heads().run(&mesh, &cancel).await;
+    });
+    let swept = Arc::clone(&projection);
+    let worker = worker.task("values", move |mesh, cancel| async move {
+        values::run(&mesh, &swept, &cancel).await;
     });
     let worker = (0..)
         .zip(notices::TASKS)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use teamster_mesh::{Ctx, log::End};
+use teamster_mesh::{Ctx, Mesh, log::End};
 use teamster_protocol::{Fault, SessionId};
 use tokio::time::{Instant, timeout};
 
@@ -69,9 +69,33 @@ impl Projection {
             .checked_sub(ANSWER_MARGIN)
             .unwrap_or(ctx.deadline)
             .min(Instant::now() + PATIENCE);
-        let ends = ends(ctx, about).await?;
+        self.ask_until(&ctx.mesh, until, about, question).await
+    }
+
+    /// The same for a task of the worker itself.
+    pub(crate) async fn ask_all<T, F>(&self, mesh: &Mesh, question: F) -> Result<T, Fault>
+    where
+        T: Send + 'static,
+        F: Fn(&Db) -> Result<T, StoreError> + Clone + Send + 'static,
+    {
+        let until = Instant::now() + PATIENCE;
+        self.ask_until(mesh, until, About::All, question).await
+    }
+
+    async fn ask_until<T, F>(
+        &self,
+        mesh: &Mesh,
+        until: Instant,
+        about: About<'_>,
+        question: F,
+    ) -> Result<T, Fault>
+    where
+        T: Send + 'static,
+        F: Fn(&Db) -> Result<T, StoreError> + Clone + Send + 'static,
+    {
+        let ends = ends(mesh, about).await?;
         loop {
-            let life = self.reach(ctx, &ends, until).await?;
+            let life = self.reach(mesh, &ends, until).await?;
             let question = question.clone();
             let answer = self.store.run(move |db| {
                 db.check_life(life)?;
@@ -85,7 +109,7 @@ impl Projection {
     }
 
     /// Waits until the projection has reached these ends; says in which of its lives it did.
-    async fn reach(&self, ctx: &Ctx, ends: &[(u8, End)], until: Instant) -> Result<u64, Fault> {
+    async fn reach(&self, mesh: &Mesh, ends: &[(u8, End)], until: Instant) -> Result<u64, Fault> {
         let mut progress = self.store.progress();
         loop {
             let now = *progress.borrow_and_update();
@@ -94,7 +118,7 @@ impl Projection {
             };
             // What was last in a stream may be gone: then nothing comes that could be waited for.
             let moved = timeout(LOOK_EVERY, progress.changed()).await;
-            if moved.is_err() && self.is_at_ends(ctx, &now, ends).await? {
+            if moved.is_err() && self.is_at_ends(mesh, &now, ends).await? {
                 return Ok(now.life);
             }
             if Instant::now() >= until {
@@ -106,13 +130,13 @@ impl Projection {
 
     async fn is_at_ends(
         &self,
-        ctx: &Ctx,
+        mesh: &Mesh,
         now: &Progress,
         ends: &[(u8, End)],
     ) -> Result<bool, Fault> {
         for (k, end) in ends {
             let at = place(now, *k);
-            if at < end.last && ctx.mesh.log().look_at(*k, at).await?.1 {
+            if at < end.last && mesh.log().look_at(*k, at).await?.1 {
                 return Ok(false);
             }
         }
@@ -120,10 +144,10 @@ impl Projection {
     }
 }
 
-async fn ends(ctx: &Ctx, about: About<'_>) -> Result<Vec<(u8, End)>, Fault> {
+async fn ends(mesh: &Mesh, about: About<'_>) -> Result<Vec<(u8, End)>, Fault> {
     Ok(match about {
-        About::Session(session) => vec![ctx.mesh.log().end_of(session).await?],
-        About::All => (0..).zip(ctx.mesh.log().ends().await?).collect(),
+        About::Session(session) => vec![mesh.log().end_of(session).await?],
+        About::All => (0..).zip(mesh.log().ends().await?).collect(),
     })
 }
 

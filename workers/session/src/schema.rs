@@ -8,11 +8,12 @@ use crate::error::StoreError;
 /// Marks the file as ours (`PRAGMA application_id`).
 const APPLICATION: i32 = 0x7465_616d;
 /// Version of these tables. A file of another version is built anew; so is one of another version of the fold.
-const VERSION: i32 = 1;
+const VERSION: i32 = 2;
 
 /// `account` is what further commits are folded into, `info` what is answered: both JSON. The text of a message stands apart from
 /// the rest of it, so that the index reads it without keeping it again. `place` says where the commits that count lie in the log;
-/// their bytes stay there.
+/// their bytes stay there. `value` says which stored values sessions name. `unnamed` alone does not follow from the log: since when this
+/// projection has known of stored values that nobody names them.
 const TABLES: &str = "
 CREATE TABLE stream (
     k INTEGER PRIMARY KEY,
@@ -60,6 +61,16 @@ CREATE TABLE generation (
     usage TEXT NOT NULL,
     cost INTEGER,
     PRIMARY KEY (session, n, i)
+) WITHOUT ROWID;
+CREATE TABLE value (
+    session INTEGER NOT NULL,
+    sha256 TEXT NOT NULL,
+    PRIMARY KEY (session, sha256)
+) WITHOUT ROWID;
+CREATE TABLE unnamed (
+    sha256 TEXT PRIMARY KEY,
+    seq INTEGER NOT NULL,
+    since_ms INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE approval (
     id TEXT PRIMARY KEY,

@@ -49,7 +49,7 @@ async fn named<F: Future>(name: &'static str, future: F) -> F::Output {
 }
 
 /// The text that a panic was raised with.
-pub(crate) fn text_of(panic: &(dyn Any + Send)) -> &str {
+pub fn text_of(panic: &(dyn Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()
         .copied()

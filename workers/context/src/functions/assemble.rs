@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use teamster_core::context::{self, Ask, History as Held};
+use teamster_core::context::{self, Ask, History as Held, Overflow};
 use teamster_mesh::{Ctx, Function};
 use teamster_protocol::{
     Fault, Message, Visibility,
@@ -13,7 +13,7 @@ use teamster_protocol::{
     id::ParseError,
 };
 
-use crate::{Context, error};
+use crate::{Context, earlier, error};
 
 /// The function.
 pub(crate) fn function(context: &Arc<Context>) -> Result<Function, ParseError> {
@@ -55,9 +55,18 @@ async fn assemble(
         refused: state.refused(),
         ..fixed(request, window)
     };
-    let reply = answer(&state.history(), &ask, request);
+    let made = plan(&state.history(), &ask, request);
+    let per_mille = ask.per_mille.max(1);
     context.sessions.keep(held);
-    reply
+    let full = match made {
+        Ok(reply) => return Ok(reply),
+        Err(full) => full,
+    };
+    // Half of the room, so that what is begun there does not end the same way at once.
+    let words_max = (full.room() / 2).saturating_mul(1000) / per_mille;
+    let earlier = earlier::commit(&ctx.mesh, session, words_max, until).await;
+    let known = Some((session, earlier));
+    Err(error::overflow(known, &request.model, &full))
 }
 
 async fn inline(
@@ -76,7 +85,8 @@ async fn inline(
         stored: &BTreeMap::new(),
         is_readable: false,
     };
-    answer(&history, &fixed(request, window), request)
+    plan(&history, &fixed(request, window), request)
+        .map_err(|full| error::overflow(None, &request.model, &full))
 }
 
 /// What is asked for besides the history.
@@ -90,13 +100,12 @@ fn fixed(request: &AssembleRequest, window: context::Window) -> Ask {
     }
 }
 
-fn answer(
+fn plan(
     history: &Held<'_>,
     ask: &Ask,
     request: &AssembleRequest,
-) -> Result<AssembleReply, Fault> {
-    let plan = context::plan(history, ask)
-        .map_err(|overflow| error::overflow(&request.model, &overflow))?;
+) -> Result<AssembleReply, Overflow> {
+    let plan = context::plan(history, ask)?;
     let messages = (!request.plan_only).then(|| {
         let mask = plan.mask.iter().cloned().collect();
         let cap = usize::try_from(plan.result_bytes_max).unwrap_or(usize::MAX);

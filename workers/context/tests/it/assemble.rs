@@ -123,7 +123,14 @@ async fn ctx_1_an_overflow_is_a_fault_with_a_list() {
     ] {
         assert!(fault.message.contains(part), "{}", fault.message);
     }
-    assert!(fault.hint.expect("a hint").contains("context.windows"));
+    let hint = fault.hint.expect("a hint");
+    for way in [
+        "shorten the system prompt",
+        "teamster config set 'context.windows.\"test/tiny\"' TOKENS",
+        "--model PROVIDER/NAME",
+    ] {
+        assert!(hint.contains(way), "{hint}");
+    }
     assert_eq!(rig.asked(), 0, "the configuration knows the window");
 }
 
@@ -179,4 +186,31 @@ async fn a_plan_alone_carries_no_messages() {
     let reply = rig.assemble(&request).await.expect("a plan");
     assert_eq!(reply.messages, None);
     assert_eq!((reply.plan.window, request.model.as_str()), (32_768, KNOWN));
+}
+
+/// CTX-1: a window that nobody knows is said to be assumed, and how to state it.
+#[tokio::test(flavor = "multi_thread")]
+async fn ctx_1_an_assumed_window_is_named_with_the_way_to_state_it() {
+    let rig = Rig::start(&Config::default()).await;
+    let request = AssembleRequest {
+        history: History::Inline {
+            messages: vec![user(&"u".repeat(40_000))],
+        },
+        model: "test/unheard-of".to_owned(),
+        max_output_tokens: 500,
+        ..of_session("s", None)
+    };
+    let fault = rig.assemble(&request).await.expect_err("does not fit");
+    assert!(
+        fault
+            .message
+            .contains("(window 8192, which is assumed because nobody says how large it is)"),
+        "{}",
+        fault.message
+    );
+    let hint = fault.hint.expect("a hint");
+    assert!(
+        hint.contains("teamster config set 'context.windows.\"test/unheard-of\"' TOKENS"),
+        "{hint}"
+    );
 }

@@ -253,6 +253,7 @@ impl<'a> Sums<'a> {
         let results = sizes.each.iter().map(|(whole, mark)| whole.min(mark)).sum();
         Overflow {
             window: ask.window.tokens,
+            certainty: ask.window.certainty,
             usable: scaled(limit).min(ask.window.usable()),
             refused: ask.refused,
             system_prompt: scaled(ask.system_prompt),

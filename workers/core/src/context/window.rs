@@ -2,6 +2,17 @@
 
 use teamster_protocol::limits;
 
+/// How it is known how large a window is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Certainty {
+    /// The configuration or the table of models says so.
+    Known,
+    /// Nobody says; a small one is assumed.
+    Assumed,
+    /// Nothing is said or assumed: it is larger than anything.
+    Open,
+}
+
 /// A model's window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
@@ -9,6 +20,8 @@ pub struct Window {
     pub tokens: u64,
     /// Tokens that are kept free for the answer.
     pub output: u64,
+    /// How that is known.
+    pub certainty: Certainty,
 }
 
 impl Window {
@@ -18,6 +31,7 @@ impl Window {
         Self {
             tokens,
             output: output.min(tokens / 4),
+            certainty: Certainty::Known,
         }
     }
 
@@ -26,6 +40,16 @@ impl Window {
         Self {
             tokens,
             output: output.min(tokens / 8),
+            certainty: Certainty::Assumed,
+        }
+    }
+
+    /// A window about which nothing is said: refusals alone tell how small it is.
+    pub fn open() -> Self {
+        Self {
+            tokens: u64::from(u32::MAX),
+            output: 0,
+            certainty: Certainty::Open,
         }
     }
 

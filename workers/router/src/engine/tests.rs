@@ -248,13 +248,13 @@ fn what_was_paid_twice_is_in_the_sum() {
     assert_eq!(
         sum.usage,
         Usage {
-            input: 11 + 7,
+            input: 14 + 7,
             output: 2 + 1,
             estimated: true,
             ..Usage::default()
         }
     );
-    assert_eq!(sum.cost, Some(NanoUsd(18 * 10 + 3 * 100)));
+    assert_eq!(sum.cost, Some(NanoUsd(21 * 10 + 3 * 100)));
     let mut unpriced = Ledger::new("p/m".to_owned());
     unpriced.enter(&body, &progress(&[]), None);
     assert_eq!(

@@ -174,6 +174,28 @@ async fn stream_3_chunks_without_choices_do_not_disturb_and_their_usage_counts()
     );
 }
 
+/// COST-2: a stream that ends well and reports nothing, or zeros, is charged by what went over the wire, and says so.
+#[tokio::test]
+async fn cost_2_a_stream_without_usage_is_charged_by_an_estimate() {
+    let server = numbered(|number| {
+        let reply = Reply::stream().text(&"word ".repeat(100)).finish("stop");
+        if number == 0 {
+            reply.done()
+        } else {
+            reply.usage(0, 0).done()
+        }
+    })
+    .await;
+    let engine = engine(&server);
+    for _ in 0..2 {
+        let (completion, _) = generate(&engine, &request("s.1.1")).await;
+        assert_eq!(completion.stop, StopReason::End);
+        let usage = completion.usage;
+        assert!(usage.estimated && usage.input > 0, "{usage:?}");
+        assert!(usage.output >= 100, "a word is a token: {usage:?}");
+    }
+}
+
 #[tokio::test]
 async fn stream_4_two_calls_at_index_zero_or_none_stay_apart_on_the_wire() {
     let server = numbered(|number| {

@@ -202,7 +202,7 @@ async fn hist_2_a_strict_server_takes_every_damaged_history() {
 }
 
 #[tokio::test]
-async fn the_request_asks_for_a_stream_with_usage() {
+async fn cost_2_the_request_asks_for_a_stream_with_usage() {
     let server = strict_server().await;
     let mut asked = request("s.1.1");
     asked.system_prompt = Some("Be brief.".to_owned());

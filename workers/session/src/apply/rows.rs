@@ -3,7 +3,7 @@
 use rusqlite::{Connection, params};
 use teamster_mesh::log::Stored;
 use teamster_protocol::{
-    Commit, Event,
+    BlobRef, Commit, Event,
     usage::{NanoUsd, Usage},
 };
 
@@ -32,6 +32,16 @@ pub(super) fn place(
             number(stored.seq),
             number(stored.body.len() as u64)
         ])?;
+    Ok(())
+}
+
+/// The stored values that a commit names.
+pub(super) fn values(connection: &Connection, id: i64, commit: &Commit) -> Result<(), StoreError> {
+    for value in commit.events.iter().flat_map(BlobRef::named_by) {
+        connection
+            .prepare_cached("INSERT OR IGNORE INTO value (session, sha256) VALUES (?1, ?2)")?
+            .execute(params![id, value.sha256.to_string()])?;
+    }
     Ok(())
 }
 
@@ -156,6 +166,7 @@ pub(super) fn clear(connection: &Connection, id: i64) -> Result<(), StoreError> 
         "DELETE FROM message WHERE session = ?1",
         "DELETE FROM place WHERE session = ?1",
         "DELETE FROM generation WHERE session = ?1",
+        "DELETE FROM value WHERE session = ?1",
     ] {
         connection.prepare_cached(statement)?.execute([id])?;
     }

@@ -16,3 +16,4 @@ mod notices;
 mod rebuild;
 mod rig;
 mod secured;
+mod values;

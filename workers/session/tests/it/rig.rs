@@ -10,8 +10,9 @@ use teamster_mesh::{
     topology::{Topology, ensure},
 };
 use teamster_protocol::{
-    ApprovalId, Arguments, CallId, Class, Commit, Cursor, Data, Digest, Event, Fault, FunctionId,
-    Head, Lane, Message, MessageId, Phase, Principal, RequestId, SessionId, Trust, TurnId,
+    ApprovalId, Arguments, BlobRef, CallId, Class, Commit, Cursor, Data, Digest, Event, Fault,
+    FunctionId, Head, Lane, Message, MessageId, Phase, Principal, RequestId, SessionId, Trust,
+    TurnId,
     commit::{Bell, VERSION},
     event::{ApprovalDigest, EndReason},
     function::router::{CompletionError, ErrorKind},
@@ -317,6 +318,17 @@ pub(crate) fn finished(number: u64, text: &str) -> Event {
         outcome: ResultKind::Ok,
         text: text.to_owned(),
         whole: None,
+        duration_ms: 1,
+    }
+}
+
+/// A call whose result is kept whole in a stored value.
+pub(crate) fn kept_whole(number: u64, whole: BlobRef) -> Event {
+    Event::CallFinished {
+        call: call(number),
+        outcome: ResultKind::Ok,
+        text: "a part".to_owned(),
+        whole: Some(whole),
         duration_ms: 1,
     }
 }

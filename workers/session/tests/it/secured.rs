@@ -17,7 +17,7 @@ use crate::{
     rig::{Asker, LIMIT, Writer, created},
 };
 
-async fn connect(secured: &Secured, name: &str) -> Mesh {
+pub(crate) async fn connect(secured: &Secured, name: &str) -> Mesh {
     let options = Connect {
         url: secured.url(),
         credentials: Some(secured.credentials()),

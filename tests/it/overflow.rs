@@ -1,0 +1,84 @@
+//! A session whose own words fill the window: what is said then, and that the way out is one.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+use teamster_protocol::{event::EndReason, function::session::ChangeReply};
+
+use crate::scene::{Parts, Scene, says, session};
+
+/// Bytes of each message: 500 tokens.
+const BYTES: usize = 2000;
+
+fn failure(reason: Option<&EndReason>) -> Option<String> {
+    match reason {
+        Some(EndReason::Failed { code, message }) if code == "context.overflow" => {
+            Some(message.clone())
+        }
+        Some(EndReason::Completed) => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// CTX-1: nothing that people and the model said is left out, so that a session can become too long for its model. Every further
+/// message ends in one failure; it names a command that begins a session at a point before, and there the talk goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn ctx_1_a_session_that_its_own_words_fill_can_be_gone_on_from_an_earlier_point() {
+    let mut parts = Parts::new(|_| says("heard"));
+    let config = teamster_context::Config {
+        windows: BTreeMap::from([("test/model".to_owned(), 6000)]),
+        ..teamster_context::Config::default()
+    };
+    let sessions = teamster_session::Config { file: None };
+    parts.workers = vec![
+        teamster_context::worker(&config).expect("a worker"),
+        teamster_session::worker(&sessions).expect("a worker"),
+    ];
+    let scene = Scene::start(parts).await;
+    scene
+        .wait_for(&["context::assemble", "session::fork"])
+        .await;
+    let id = session("s");
+    let mut turns = 0;
+    let first = loop {
+        scene.send(&id, &"w ".repeat(BYTES / 2)).await;
+        turns += 1;
+        let reasons = scene.ended(&id, turns).await;
+        if let Some(message) = failure(reasons.last()) {
+            break message;
+        }
+        assert!(turns < 20, "the window is never full");
+    };
+    assert!(turns > 2, "some of it was heard");
+    scene.send(&id, "and now?").await;
+    turns += 1;
+    let reasons = scene.ended(&id, turns).await;
+    let message = failure(reasons.last()).expect("it is still full");
+    assert!(first.contains("(window 6000)"), "{first}");
+    for way in [
+        "--model PROVIDER/NAME",
+        "teamster config set 'context.windows.\"test/model\"' TOKENS",
+    ] {
+        assert!(message.contains(way), "{message}");
+    }
+
+    let (_, rest) = message
+        .split_once("`teamster sessions fork s --at ")
+        .unwrap_or_else(|| panic!("no way out: {message}"));
+    let (commit, _) = rest.split_once('`').expect("the command's end");
+    let at: u64 = commit.parse().expect("a commit");
+    let request = json!({"session_id": id, "at": at, "new_session_id": "t"});
+    let _: ChangeReply = scene
+        .operate("session::fork", &request)
+        .await
+        .expect("it is begun");
+    let fork = session("t");
+    for turns in 1..=2 {
+        scene.send(&fork, "and now?").await;
+        let reasons = scene.ended(&fork, turns).await;
+        assert_eq!(reasons.last(), Some(&EndReason::Completed));
+    }
+    let heard = scene.requests.lock().expect("lock").clone();
+    let last = heard.last().expect("requests").messages.len();
+    assert!(last > 4, "it goes on with what was said before: {last}");
+}
