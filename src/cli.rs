@@ -277,3 +277,6 @@ async fn dispatch(cli: Cli, out: &Output) -> Result<Exit, Failure> {
         Command::Deploy(command) => deploy::run(global, out, &command),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -23,7 +23,7 @@ use crate::{
 /// Any number of processes may run the same worker; a dead one's sessions move to the others.
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// harness, router, approval-gate, session, sandbox
+    /// harness, router, context, approval-gate, session, sandbox
     #[arg(value_name = "NAME", required = true)]
     names: Vec<String>,
     /// Do not create or check streams and buckets: the credentials at hand must not

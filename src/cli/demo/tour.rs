@@ -131,7 +131,8 @@ impl<'a> Tour<'a> {
         self.screen(1, "a message, an answer, a read");
         let pid = self.stage.pid().unwrap_or_default();
         self.tell(&format!(
-            "A mesh runs just for this demo (process {pid}): a server, and the workers harness, router, approval-gate, sandbox."
+            "A mesh runs just for this demo (process {pid}): a server, and the workers {}.",
+            crate::host::WORKERS.join(", ")
         ));
         let workspace = self.stage.workspace();
         self.tell(&format!(

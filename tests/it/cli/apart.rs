@@ -167,3 +167,28 @@ async fn leak_2_doctor_names_keys_and_open_files_and_shows_no_secret() {
         "{found}"
     );
 }
+
+/// SBX-3: what a host lacks is said before a command is refused for it, by name and with what to do.
+#[tokio::test]
+async fn sbx_3_doctor_names_the_layer_that_is_missing() {
+    let place = Place::new();
+    std::fs::create_dir(place.data()).expect("a directory");
+    // A helper that enters nothing: no layer holds.
+    std::fs::write(
+        place.data().join("config.yaml"),
+        "sandbox: {helper: /bin/true}\n",
+    )
+    .expect("a file");
+    let output = place.run(&["doctor", "--json"]).await;
+    let found = super::place::finding(&document(&output), "sandbox");
+    assert_eq!((code(&output), &found["state"]), (1, &"failed".into()));
+    let detail = found["detail"].as_str().expect("text");
+    assert!(
+        detail.starts_with("commands are refused: ") && detail.contains("_ns is missing"),
+        "{found}"
+    );
+    assert!(
+        found["hint"].as_str().is_some_and(|hint| !hint.is_empty()),
+        "{found}"
+    );
+}
