@@ -1,7 +1,10 @@
 //! H4 and H5: one session of many turns: what it stores by byte of its messages, and what a late turn costs beside an early one,
 //! the model's own share taken off.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use serde_json::{Value, json};
 use teamster_mesh::Mesh;
@@ -31,8 +34,8 @@ pub(crate) struct Growth {
     pub(crate) raw: usize,
     /// Bytes of the commits.
     pub(crate) commits: usize,
-    /// Bytes that all streams gained, once they rest.
-    pub(crate) stored: u64,
+    /// Bytes that each stream gained, once they rest, by its name.
+    pub(crate) streams: BTreeMap<String, u64>,
     /// Bytes of an early turn's commits.
     pub(crate) early_bytes: f64,
     /// Bytes of a late turn's commits.
@@ -48,6 +51,11 @@ pub(crate) struct Growth {
 }
 
 impl Growth {
+    /// Bytes that all streams gained.
+    pub(crate) fn stored(&self) -> u64 {
+        self.streams.values().sum()
+    }
+
     /// A late turn's overhead by an early turn's.
     pub(crate) fn overhead(&self) -> f64 {
         (self.late - self.late_model) / (self.early - self.early_model).max(f64::EPSILON)
@@ -73,7 +81,10 @@ pub(crate) async fn run(arena: &Arena) -> Growth {
             _ => {}
         }
     }
-    let stored = settled(&arena.rig.operator).await.saturating_sub(before);
+    let mut streams = settled(&arena.rig.operator).await;
+    for (name, bytes) in &mut streams {
+        *bytes = bytes.saturating_sub(before.get(name).copied().unwrap_or(0));
+    }
     let commits = commits(&arena.rig.operator).await;
     let by_turn = by_turn(&commits);
     let middle = |times: &[Duration]| Latency::of(times.to_vec()).p50;
@@ -82,7 +93,7 @@ pub(crate) async fn run(arena: &Arena) -> Growth {
         turns: TURNS,
         raw: commits.iter().map(|(_, commit)| texts(commit)).sum(),
         commits: commits.iter().map(|(bytes, _)| bytes).sum(),
-        stored,
+        streams,
         early_bytes: share(by_turn.get(1..=SHARE).unwrap_or_default()),
         late_bytes: share(by_turn.get(TURNS - SHARE..).unwrap_or_default()),
         early: middle(times.get(1..=SHARE).unwrap_or_default()),
@@ -108,8 +119,8 @@ async fn alone(arena: &Arena, bodies: &[Vec<u8>]) -> f64 {
     ms(percentile(&mut times, 50))
 }
 
-/// Bytes of all streams of the server.
-async fn stored(mesh: &Mesh) -> u64 {
+/// Bytes of each stream of the server that is ours.
+async fn stored(mesh: &Mesh) -> BTreeMap<String, u64> {
     let answer = mesh
         .request(
             "$JS.API.STREAM.LIST".to_owned(),
@@ -120,27 +131,23 @@ async fn stored(mesh: &Mesh) -> u64 {
         .expect("the streams are listed");
     let list: Value = serde_json::from_slice(&answer).expect("JSON");
     let streams = list.pointer("/streams").and_then(Value::as_array);
-    let is_ours = |stream: &&Value| {
-        let name = stream.pointer("/config/name").and_then(Value::as_str);
-        !name.is_some_and(|name| name.starts_with("FLOOR"))
+    let entry = |stream: &Value| {
+        let name = stream.pointer("/config/name")?.as_str()?;
+        let bytes = stream.pointer("/state/bytes")?.as_u64()?;
+        (!name.starts_with("FLOOR")).then(|| (name.to_owned(), bytes))
     };
-    let bytes = |stream: &Value| stream.pointer("/state/bytes").and_then(Value::as_u64);
-    streams
-        .into_iter()
-        .flatten()
-        .filter(is_ours)
-        .filter_map(bytes)
-        .sum()
+    streams.into_iter().flatten().filter_map(entry).collect()
 }
 
-/// The same, once the last head is copied: that follows the last turn within a second or two.
-async fn settled(mesh: &Mesh) -> u64 {
+/// The same, once the last state that is due is copied: that follows the last turn within a second or two.
+async fn settled(mesh: &Mesh) -> BTreeMap<String, u64> {
     let session = session(NAME);
     let tail = mesh.log().tail(&session).await.expect("a tail");
-    let last = tail.expect("a commit").seq;
-    wait::until(LIMIT, "the last head is copied", || async {
+    let last = Commit::decode(&tail.expect("a commit").body).expect("a commit");
+    let due = last.n / limits::SNAPSHOT_COMMITS * limits::SNAPSHOT_COMMITS;
+    wait::until(LIMIT, "the last state is copied", || async {
         let copied = mesh.snaps().get(&session).await.expect("a snapshot");
-        copied.is_some_and(|copied| copied.mark.seq >= last)
+        copied.is_some_and(|copied| copied.mark.n >= due)
     })
     .await;
     stored(mesh).await

@@ -236,8 +236,9 @@ impl Growth {
             "turns": self.turns,
             "raw_bytes": self.raw,
             "commit_bytes": self.commits,
-            "stored_bytes": self.stored,
-            "h4_stored_by_raw": round(self.stored as f64 / self.raw as f64),
+            "stored_bytes": self.stored(),
+            "stored_bytes_by_stream": self.streams,
+            "h4_stored_by_raw": round(self.stored() as f64 / self.raw as f64),
             "h4_commits_by_raw": round(self.commits as f64 / self.raw as f64),
             "bytes_of_an_early_turn": round(self.early_bytes),
             "bytes_of_a_late_turn": round(self.late_bytes),
@@ -257,11 +258,21 @@ impl Growth {
                 "  H4  {} turns in one session: {} bytes of text; all streams {:.2} x, commits {:.2} x of it; a late turn {:.2} x of an early one",
                 self.turns,
                 self.raw,
-                self.stored as f64 / raw,
+                self.stored() as f64 / raw,
                 self.commits as f64 / raw,
                 self.late_bytes / self.early_bytes.max(1.0)
             ),
         );
+        for (stream, bytes) in self.streams.iter().filter(|(_, bytes)| **bytes > 0) {
+            line(
+                text,
+                &format!(
+                    "      {stream:<14} {:>9} bytes  {:.2} x",
+                    bytes,
+                    *bytes as f64 / raw
+                ),
+            );
+        }
         line(
             text,
             &format!(
