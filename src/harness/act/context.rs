@@ -76,8 +76,7 @@ impl Fixed {
         context::of_text(&self.system_prompt) + context::of_bytes(self.tools_bytes)
     }
 
-    fn prepared(self, messages: Vec<Message>, plan: Option<Plan>) -> Prepared {
-        let estimated = self.with(&messages);
+    fn prepared(self, messages: Vec<Message>, estimated: u64, plan: Option<Plan>) -> Prepared {
         let plan = plan.unwrap_or_default();
         Prepared {
             model: self.model,
@@ -99,9 +98,9 @@ impl Fixed {
 pub(super) async fn prepare(work: &Work<'_>) -> Result<Prepared, CompletionError> {
     let state = work.draft.state();
     let mut fixed = Fixed::of(work);
-    if let Some((messages, left)) = small(work, &fixed) {
-        fixed.output = fixed.output.min(left);
-        return Ok(fixed.prepared(messages, None));
+    if let Some(small) = small(work, &fixed) {
+        fixed.output = fixed.output.min(small.left);
+        return Ok(fixed.prepared(small.messages, small.estimated, None));
     }
     match ask(work, &fixed).await {
         Ok(plan) => {
@@ -113,7 +112,8 @@ pub(super) async fn prepare(work: &Work<'_>) -> Result<Prepared, CompletionError
             let left = plan.window.saturating_sub(plan.tokens_after);
             fixed.output = fixed.halved(state.refused()).min(left);
             let messages = applied(state, &plan);
-            Ok(fixed.prepared(messages, Some(plan)))
+            let estimated = fixed.with(&messages);
+            Ok(fixed.prepared(messages, estimated, Some(plan)))
         }
         Err(fault) if fault.code == "context.overflow" => Err(CompletionError {
             kind: ErrorKind::ContextOverflow,
@@ -127,9 +127,16 @@ pub(super) async fn prepare(work: &Work<'_>) -> Result<Prepared, CompletionError
     }
 }
 
-/// The messages of a request that is far below the window, as far as the window is known, and the tokens that are left for
-/// the answer. No plan would change anything.
-fn small(work: &Work<'_>, fixed: &Fixed) -> Option<(Vec<Message>, u64)> {
+/// A request that is far below the window, as far as the window is known. No plan would change anything.
+struct Small {
+    messages: Vec<Message>,
+    /// Tokens of the request.
+    estimated: u64,
+    /// Tokens that are left for the answer.
+    left: u64,
+}
+
+fn small(work: &Work<'_>, fixed: &Fixed) -> Option<Small> {
     let state = work.draft.state();
     if state.refused() > 0 {
         return None;
@@ -141,8 +148,13 @@ fn small(work: &Work<'_>, fixed: &Fixed) -> Option<(Vec<Message>, u64)> {
     }
     let per_mille = state.per_mille(&fixed.model);
     let messages = context::apply(&state.history(), &BTreeSet::new(), room.result_bytes_max);
-    let tokens = fixed.with(&messages).saturating_mul(per_mille) / 1000;
-    (tokens <= room.usable / 2).then(|| (messages, room.window.saturating_sub(tokens)))
+    let estimated = fixed.with(&messages);
+    let tokens = estimated.saturating_mul(per_mille) / 1000;
+    (tokens <= room.usable / 2).then(|| Small {
+        messages,
+        estimated,
+        left: room.window.saturating_sub(tokens),
+    })
 }
 
 fn applied(state: &State, plan: &Plan) -> Vec<Message> {
@@ -226,7 +238,8 @@ fn raw(work: &Work<'_>, mut fixed: Fixed) -> Result<Prepared, CompletionError> {
         ));
     };
     let window = window.to_vec();
-    Ok(fixed.prepared(window, plan))
+    let estimated = fixed.with(&window);
+    Ok(fixed.prepared(window, estimated, plan))
 }
 
 fn overflow(session: &SessionId, why: &dyn std::fmt::Display) -> CompletionError {

@@ -27,6 +27,7 @@ pub use data::{DataDir, InstanceLock};
 pub use error::Error;
 pub use health::{Durability, check_durability};
 pub use record::{Running, running};
+pub use server::command;
 use server::{Plan, Server};
 
 /// The first and the longest pause before a server that ended is started again.

@@ -1,12 +1,14 @@
 //! Messages of a transcript.
 
+mod read;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{CallId, FunctionId, MessageId, Principal};
 
 /// One message of a transcript, as the log keeps it and as a router projects it for a provider.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "role", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Message {
     /// From outside.
@@ -61,7 +63,7 @@ pub enum Message {
 }
 
 /// A part of an assistant message.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Content {
     /// Visible text.

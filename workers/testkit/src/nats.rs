@@ -6,7 +6,10 @@ use std::{
     time::Duration,
 };
 
-use teamster_mesh::broker::binary::{Search, locate};
+use teamster_mesh::broker::{
+    self,
+    binary::{Search, locate},
+};
 
 use crate::{process::Process, wait};
 
@@ -137,7 +140,7 @@ impl Nats {
     }
 
     fn spawn(&mut self, config: &str) {
-        let mut command = std::process::Command::new(&self.binary);
+        let mut command = broker::command(&self.binary);
         command.arg("-c").arg(self.dir.path().join(config));
         self.process = Some(Process::spawn(command, &self.dir.path().join("nats.log")));
     }

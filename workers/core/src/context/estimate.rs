@@ -21,6 +21,9 @@ const TRUNCATED_BELOW: u64 = 4;
 /// Estimated tokens of a text: a quarter of its bytes, but one for each character of three bytes (Chinese, Japanese,
 /// Korean and others that take three), and two for each of four.
 pub fn of_text(text: &str) -> u64 {
+    if text.is_ascii() {
+        return of_bytes(text.len() as u64);
+    }
     let (mut threes, mut fours) = (0_u64, 0_u64);
     for byte in text.as_bytes() {
         threes += u64::from(*byte >= 0xE0 && *byte < 0xF0);

@@ -95,6 +95,16 @@ impl Server {
     }
 }
 
+/// The server's program with the environment that it runs in: its garbage is collected at half of what lives, not at as much
+/// again, unless `GOGC` says otherwise. A thousand sessions need a quarter less memory that way.
+pub fn command(binary: &Path) -> std::process::Command {
+    let mut command = std::process::Command::new(binary);
+    if std::env::var_os("GOGC").is_none() {
+        command.env("GOGC", "50");
+    }
+    command
+}
+
 impl Plan {
     /// The credentials of the server's system account.
     pub(crate) fn system(&self) -> PathBuf {
@@ -155,7 +165,7 @@ impl Plan {
         let file = grant::write_config(&self.data, &config, port)?;
         let words = nats.join("start.log");
         let output = fs::File::create(&words).map_err(io("opening the server's output"))?;
-        let mut command = std::process::Command::new(&self.binary);
+        let mut command = command(&self.binary);
         command
             .arg("-c")
             .arg(&file)
