@@ -4,6 +4,7 @@ mod checks;
 mod damage;
 mod disk;
 mod live;
+mod window;
 
 use clap::Args;
 use serde::Serialize;

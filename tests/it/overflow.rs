@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
-use teamster_protocol::{event::EndReason, function::session::ChangeReply};
+use teamster_protocol::{Message, event::EndReason, function::session::ChangeReply};
 
 use crate::scene::{Parts, Scene, says, session};
 
@@ -81,4 +81,47 @@ async fn ctx_1_a_session_that_its_own_words_fill_can_be_gone_on_from_an_earlier_
     let heard = scene.requests.lock().expect("lock").clone();
     let last = heard.last().expect("requests").messages.len();
     assert!(last > 4, "it goes on with what was said before: {last}");
+}
+
+/// CTX-1: where no context worker answers, the model gets the end of the history in whole turns, within the configured bytes, however
+/// long the session becomes. A turn that is larger than that by itself is one failure that names the way out.
+#[tokio::test(flavor = "multi_thread")]
+async fn ctx_1_without_the_context_worker_the_end_of_the_history_is_sent() {
+    const BOUND: usize = 8000;
+    let mut parts = Parts::new(|_| says("heard"));
+    parts.harness.history_bytes = BOUND;
+    let scene = Scene::start(parts).await;
+    let id = session("s");
+    let turns = 10;
+    for turn in 1..=turns {
+        let text = format!("{turn:02} {}", "w".repeat(BYTES));
+        scene.send(&id, &text).await;
+        let reasons = scene.ended(&id, turn).await;
+        assert_eq!(reasons.last(), Some(&EndReason::Completed));
+        let request = scene.requests.lock().expect("lock").last().cloned();
+        let messages = request.expect("a request").messages;
+        let bytes: usize = messages
+            .iter()
+            .map(|message| match message {
+                Message::User { text, .. } => text.len(),
+                _ => 0,
+            })
+            .sum();
+        assert!(bytes <= BOUND, "{bytes}");
+        let is_newest = |message: &Message| matches!(message, Message::User { text: said, .. } if *said == text);
+        assert!(messages.last().is_some_and(is_newest));
+        let is_user = |message: &Message| matches!(message, Message::User { .. });
+        assert!(messages.first().is_some_and(is_user), "whole turns");
+        assert!(messages.len() >= 2 * turn.min(3) - 1, "as much as fits");
+    }
+    scene.send(&id, &"w".repeat(BOUND + 1)).await;
+    let reasons = scene.ended(&id, turns + 1).await;
+    let message = failure(reasons.last()).expect("it is too large");
+    for way in [
+        "`teamster sessions fork s --at COMMIT`",
+        "`teamster sessions tail s --after 0`",
+        "--model PROVIDER/NAME",
+    ] {
+        assert!(message.contains(way), "{message}");
+    }
 }

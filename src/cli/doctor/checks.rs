@@ -15,7 +15,7 @@ use teamster_protocol::{
 };
 use teamster_telemetry::chain;
 
-use super::{Finding, State, disk, live};
+use super::{Finding, State, disk, live, window};
 use crate::{
     cli::{Global, status::is_scripted, up},
     client::Client,
@@ -38,6 +38,7 @@ pub(super) async fn all(global: &Global, data: &Path) -> Vec<Finding> {
     ));
     if let Ok(config) = &config {
         findings.extend(model(config));
+        findings.extend(window::known(config));
         findings.extend(policy_file(config));
     }
     findings.push(open_beneath());

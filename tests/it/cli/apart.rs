@@ -192,3 +192,41 @@ async fn sbx_3_doctor_names_the_layer_that_is_missing() {
         "{found}"
     );
 }
+
+/// CTX-1: that a window is assumed is said before a session has grown into it.
+#[tokio::test]
+async fn ctx_1_doctor_says_whether_a_window_is_known() {
+    let place = Place::new();
+    std::fs::create_dir(place.data()).expect("a directory");
+    for (config, state, words) in [
+        ("", "warning", "8192 tokens are assumed"),
+        (
+            "context: {default_window: 4096}\n",
+            "warning",
+            "4096 tokens",
+        ),
+        (
+            "context: {windows: {\"ollama/qwen3:8b\": 32768}}\n",
+            "ok",
+            "32768 tokens",
+        ),
+        (
+            "router: {providers: {ollama: {models: {\"qwen3:8b\": {context_window: 40960}}}}}\n",
+            "ok",
+            "40960 tokens",
+        ),
+    ] {
+        let text = format!("harness: {{default_model: \"ollama/qwen3:8b\"}}\n{config}");
+        std::fs::write(place.data().join("config.yaml"), text).expect("a file");
+        let output = place.run(&["doctor", "--json"]).await;
+        let found = super::place::finding(&document(&output), "window");
+        assert_eq!(found["state"], state, "{found}");
+        assert!(
+            found["detail"].as_str().expect("text").contains(words),
+            "{found}"
+        );
+        let command = "teamster config set 'context.windows.\"ollama/qwen3:8b\"' TOKENS";
+        let hint = found["hint"].as_str().unwrap_or_default();
+        assert_eq!(hint.contains(command), state == "warning", "{found}");
+    }
+}
