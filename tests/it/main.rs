@@ -23,6 +23,7 @@ mod context;
 mod damage;
 mod demo;
 mod deploy;
+mod exec;
 mod hook;
 mod house;
 mod live;

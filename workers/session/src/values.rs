@@ -62,8 +62,13 @@ fn told(swept: Result<Swept, Stop>) -> Duration {
             );
             limits::VALUES_SWEEP_EVERY
         }
+        // A projection that is being built says so to whoever asks.
+        Err(Stop::Projection(fault)) => {
+            tracing::debug!(error = %fault, "the look for unnamed values is put off");
+            limits::VALUES_SWEEP_RETRY
+        }
         Err(stop) => {
-            tracing::debug!(error = %teamster_telemetry::chain(&stop), "the look for unnamed values is put off");
+            tracing::warn!(error = %teamster_telemetry::chain(&stop), "the look for unnamed values is put off");
             limits::VALUES_SWEEP_RETRY
         }
     }
