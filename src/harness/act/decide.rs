@@ -2,9 +2,10 @@
 
 use teamster_core::turn::{
     Decided, HookNote, Outcome,
-    call::admit,
+    call::{Allowed, admit},
     state::{Call, CallState},
 };
+use teamster_mesh::registry::Catalog;
 use teamster_protocol::{
     Arguments, CallId, Contract, FunctionId,
     hook::{self, Binding, Point, Stage, Verdict},
@@ -24,14 +25,8 @@ pub(super) async fn decide(work: &Work<'_>, id: &CallId) -> Option<Outcome> {
     let call = state.call(id)?;
     let catalog = work.catalog();
     let allowed = work.allowed();
-    let offered: Vec<&Contract> = catalog
-        .functions
-        .values()
-        .map(|(contract, _)| contract)
-        .filter(|contract| allowed.offers(contract))
-        .collect();
     let mut notes = Vec::new();
-    let decided = match admit(&call.meant, &allowed, &offered) {
+    let decided = match admit(&call.meant, &allowed, &offered(&catalog, &allowed)) {
         Ok(contract) => judge(work, call, contract, &mut notes).await,
         Err(refusal) => Decided::Refuse {
             outcome: refusal.outcome,
@@ -44,6 +39,14 @@ pub(super) async fn decide(work: &Work<'_>, id: &CallId) -> Option<Outcome> {
         decided,
         notes,
     })
+}
+
+/// What the catalog offers to a turn that may call what is `allowed`.
+pub(super) fn offered<'c>(catalog: &'c Catalog, allowed: &Allowed) -> Vec<&'c Contract> {
+    let contracts = catalog.functions.values().map(|(contract, _)| contract);
+    contracts
+        .filter(|contract| allowed.offers(contract))
+        .collect()
 }
 
 /// Which hooks are still to be heard.

@@ -26,6 +26,7 @@ use tokio::time::Instant;
 use super::{
     Interrupt,
     context::{Prepared, prepare},
+    decide::offered,
     interrupted,
 };
 use crate::harness::{
@@ -332,11 +333,9 @@ pub(super) fn tools(state: &State, allowed: &Allowed, catalog: &Catalog) -> Vec<
             vec![agent_trigger()]
         };
     }
-    catalog
-        .functions
-        .values()
-        .map(|(contract, _)| contract)
-        .filter(|contract| allowed.offers(contract) && allowed.names(&contract.id))
+    offered(catalog, allowed)
+        .into_iter()
+        .filter(|contract| allowed.names(&contract.id))
         .map(|contract| Tool {
             name: wire_name::encode(&contract.id),
             description: contract.description.clone(),

@@ -188,12 +188,7 @@ fn finished(id: &CallId, came: Came, duration_ms: u64) -> Outcome {
 fn contract(work: &Work<'_>, open: &Open) -> Option<Contract> {
     let catalog = work.catalog();
     let allowed = work.allowed();
-    let offered: Vec<&Contract> = catalog
-        .functions
-        .values()
-        .map(|(contract, _)| contract)
-        .filter(|contract| allowed.offers(contract))
-        .collect();
+    let offered = decide::offered(&catalog, &allowed);
     admit(&open.meant, &allowed, &offered).ok().cloned()
 }
 
