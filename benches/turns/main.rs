@@ -36,7 +36,6 @@ use floor::Floor;
 use growth::Growth;
 use memory::Memory;
 use rig::Rig;
-use stats::Latency;
 use teamster_telemetry::task;
 use turns::{Arena, Single, Sustained};
 use watch::Watch;
@@ -50,7 +49,7 @@ pub(crate) struct Class {
     pub(crate) single: Vec<Single>,
     pub(crate) sustained: Vec<Sustained>,
     pub(crate) growth: Option<Growth>,
-    pub(crate) stream: Option<Latency>,
+    pub(crate) stream: Option<stream::Stream>,
 }
 
 /// How long turns run for a profiler.

@@ -9,7 +9,7 @@ use crate::{
     crash::Crashes,
     growth::Growth,
     memory::Memory,
-    stats::{median, over},
+    stats::{Latency, median, over},
 };
 
 /// Everything that was measured.
@@ -109,7 +109,11 @@ impl Class {
                     .map(|one| [one.acks, one.path, one.turns].map(round)).collect::<Vec<_>>(),
             },
             "growth": self.growth.as_ref().map(Growth::to_json),
-            "h7": self.stream.map(|stream| json!({"p50_ms": thousandths(stream.p50), "p99_ms": thousandths(stream.p99)})),
+            "h7": self.stream.map(|stream| json!({
+                "word_ms": latency(&stream.word),
+                "word_directly_ms": latency(&stream.direct),
+                "first_of_an_instant_model_ms": latency(&stream.first),
+            })),
         })
     }
 
@@ -181,8 +185,15 @@ impl Class {
         }
         if let Some(stream) = self.stream {
             let words = format!(
-                "  H7  model's answer to a client's first piece of it: p50 {:.3} ms, p99 {:.3} ms",
-                stream.p50, stream.p99
+                "  H7  a word from the model to a client: p50 {:.3} ms, p99 {:.3} ms; read at the model itself {:.3} and {:.3} ms: {:.3} ms added; \
+                 the first word of an instant model {:.3} and {:.3} ms",
+                stream.word.p50,
+                stream.word.p99,
+                stream.direct.p50,
+                stream.direct.p99,
+                stream.word.p50 - stream.direct.p50,
+                stream.first.p50,
+                stream.first.p99
             );
             line(text, &words);
         }
@@ -228,6 +239,10 @@ impl Class {
             ),
         );
     }
+}
+
+fn latency(latency: &Latency) -> Value {
+    json!({"p50": thousandths(latency.p50), "p99": thousandths(latency.p99)})
 }
 
 impl Growth {

@@ -24,12 +24,16 @@ use teamster_protocol::{
 };
 use teamster_testkit::{Nats, nats::Options};
 
-use crate::model::Model;
+use crate::{model::Model, stream::Paced};
 
 /// Longer than anything here takes.
 pub(crate) const LIMIT: Duration = Duration::from_mins(1);
 /// The function that a turn calls.
 pub(crate) const LOOKUP: &str = "bench::lookup";
+/// The model that answers at once.
+const INSTANT: &str = "bench/instant";
+/// The model that hands out a word at a time.
+pub(crate) const PACED: &str = "paced/words";
 /// Bytes of its result.
 const RESULT_BYTES: usize = 1024;
 /// The workers of a turn, besides the one that serves the function.
@@ -40,6 +44,7 @@ pub(crate) struct Rig {
     pub(crate) nats: Nats,
     pub(crate) operator: Mesh,
     pub(crate) model: Model,
+    pub(crate) paced: Paced,
     host: Host,
     function: Serving,
 }
@@ -61,15 +66,30 @@ pub(crate) fn contract(function: &str) -> Contract {
 
 /// The configuration of all workers, with this model as the default one.
 pub(crate) fn config(model: &Model) -> Config {
-    Config::over_default(Path::new("bench.yaml"), &text(model)).expect("a configuration")
+    parsed(&text(model))
+}
+
+fn parsed(text: &str) -> Config {
+    Config::over_default(Path::new("bench.yaml"), text).expect("a configuration")
 }
 
 /// The same as a configuration file. The window is so large that nothing is left out of a request.
 pub(crate) fn text(model: &Model) -> String {
+    with(&format!("bench: {{base_url: '{}'}}", model.base_url()))
+}
+
+fn with_paced(model: &Model, paced: &Paced) -> String {
+    with(&format!(
+        "bench: {{base_url: '{}'}}, paced: {{base_url: '{}'}}",
+        model.base_url(),
+        paced.base_url()
+    ))
+}
+
+fn with(providers: &str) -> String {
     format!(
-        "harness: {{default_model: bench/instant}}\nrouter: {{providers: {{bench: {{base_url: '{}'}}}}}}\n\
-         context: {{windows: {{bench/instant: 1000000}}}}\n",
-        model.base_url()
+        "harness: {{default_model: {INSTANT}}}\nrouter: {{providers: {{{providers}}}}}\n\
+         context: {{windows: {{{INSTANT}: 1000000}}}}\n"
     )
 }
 
@@ -112,17 +132,27 @@ pub(crate) async fn ready(operator: &Mesh, functions: &[&str]) {
     assert!(!catalog.hooks.is_empty(), "the gate's hook is bound");
 }
 
-/// Sends a message as the owner; its turn may call what `bench::*` names.
+/// Sends a message as the owner, for the instant model; its turn may call what `bench::*` names.
 pub(crate) async fn send(
     operator: &Mesh,
     session: &SessionId,
     text: &str,
 ) -> Result<SendReply, Fault> {
+    send_to(operator, session, text, INSTANT).await
+}
+
+/// The same for another model.
+pub(crate) async fn send_to(
+    operator: &Mesh,
+    session: &SessionId,
+    text: &str,
+    model: &str,
+) -> Result<SendReply, Fault> {
     let request = SendRequest {
         session_id: Some(session.clone()),
         message: text.to_owned(),
         options: TurnOptions {
-            model: Some("bench/instant".to_owned()),
+            model: Some(model.to_owned()),
             functions: Some(FunctionPolicy {
                 allow: vec!["bench::*".to_owned()],
                 ..FunctionPolicy::default()
@@ -151,6 +181,7 @@ impl Rig {
     pub(crate) async fn start(always: bool) -> Self {
         let (nats, operator) = server(always).await;
         let model = Model::start(&wire()).await;
+        let paced = Paced::start().await;
         let result = json!({"value": "x".repeat(RESULT_BYTES - "{\"value\":\"\"}".len())});
         let lookup = Function::new(contract(LOOKUP), move |_, _: Value| {
             let result = result.clone();
@@ -161,7 +192,8 @@ impl Rig {
         let function = serve(connect(&nats, "bench").await, worker)
             .await
             .expect("serves");
-        let host = Host::start(&reach(&nats), &config(&model), &WORKERS)
+        let config = parsed(&with_paced(&model, &paced));
+        let host = Host::start(&reach(&nats), &config, &WORKERS)
             .await
             .expect("hosts the workers");
         ready(&operator, &[LOOKUP, "router::chat", "harness::send"]).await;
@@ -169,6 +201,7 @@ impl Rig {
             nats,
             operator,
             model,
+            paced,
             host,
             function,
         }
