@@ -7,6 +7,7 @@
 //! Never: a write to a session's log or lanes. A client asks; the harness and the gate write.
 
 pub mod error;
+mod living;
 pub mod session;
 mod sessions;
 pub mod stream;

@@ -25,7 +25,7 @@ use super::{
 /// Add up tokens and money.
 ///
 /// Days are those of a clock with the given offset from UTC; which offset your machine's time zone has at a past date is not
-/// looked up. What a model without a known price used is counted in tokens and marked.
+/// looked up. What deleted sessions spent is kept and counts, to the quarter of an hour. What a model without a known price used is counted in tokens and marked.
 #[derive(Debug, Args)]
 pub(super) struct Options {
     /// What to group by, in this order
@@ -130,6 +130,7 @@ fn row(row: &CostRow) -> Value {
     if let Some(object) = value.as_object_mut() {
         if let Some(session) = &row.session_id {
             object.insert("session".to_owned(), json!(session));
+            object.insert("deleted".to_owned(), json!(row.deleted));
         }
         if let Some(model) = &row.model {
             object.insert("model".to_owned(), json!(model));
@@ -168,11 +169,15 @@ fn table(by: &[CostBy], reply: &CostReply) -> String {
     let mut rows = vec![header];
     for one in &reply.rows {
         let names = by.iter().map(|by| match by {
-            CostBy::Session => one.session_id.as_ref().map_or("-", SessionId::as_str),
-            CostBy::Model => one.model.as_deref().unwrap_or("-"),
-            CostBy::Day => one.day.as_deref().unwrap_or("-"),
+            CostBy::Session => {
+                let name = one.session_id.as_ref().map_or("-", SessionId::as_str);
+                let mark = if one.deleted { " (deleted)" } else { "" };
+                format!("{}{mark}", display::terminal(name))
+            }
+            CostBy::Model => display::terminal(one.model.as_deref().unwrap_or("-")),
+            CostBy::Day => display::terminal(one.day.as_deref().unwrap_or("-")),
         });
-        let mut cells: Vec<String> = names.map(display::terminal).collect();
+        let mut cells: Vec<String> = names.collect();
         cells.extend(figures(&one.sum));
         rows.push(cells);
     }
@@ -259,6 +264,7 @@ mod tests {
         let reply = CostReply {
             rows: vec![CostRow {
                 session_id: None,
+                deleted: false,
                 model: Some("a/b".to_owned()),
                 day: Some("2026-11-30".to_owned()),
                 sum: sum(1_500_000, 1),

@@ -21,7 +21,11 @@ use super::{
 
 /// Check what is needed and what is there. Nothing is changed but by a test write, which is removed; no key is ever shown.
 #[derive(Debug, Args)]
-pub(super) struct Options {}
+pub(super) struct Options {
+    /// Read the log of every session to its end, instead of asking the session worker which of them are damaged
+    #[arg(long)]
+    deep: bool,
+}
 
 /// What a check found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -66,9 +70,8 @@ impl Finding {
 }
 
 pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Result<Exit, Failure> {
-    let Options {} = options;
     let data = place::data_dir(global.data.as_deref())?;
-    let findings = checks::all(global, &data).await;
+    let findings = checks::all(global, &data, options.deep).await;
     let failed = findings
         .iter()
         .filter(|finding| finding.state == State::Failed)

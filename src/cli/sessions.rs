@@ -2,12 +2,14 @@
 
 mod accept_loss;
 mod archive;
+mod buried;
 mod export;
 mod fork;
 pub(super) mod ls;
 mod meta;
 mod rm;
 mod search;
+mod standing;
 mod tail;
 mod transcript;
 mod verify;

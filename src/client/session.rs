@@ -10,7 +10,7 @@ use teamster_protocol::{
     commit::Phase,
     event::{EndReason, Event},
     function::{approval::Pending, router::ErrorKind},
-    id::RequestId,
+    id::{Incarnation, RequestId},
     input::Decision,
     message::{Content, Message, ResultKind},
     usage::{NanoUsd, Usage},
@@ -77,6 +77,8 @@ pub struct Session {
     pub turns: u64,
     /// Who moves next.
     pub phase: Option<Phase>,
+    /// The harness process that made the last commit.
+    pub owner: Option<Incarnation>,
     /// When it began, in milliseconds since 1970.
     pub created_at_ms: u64,
     /// When the last commit was made, in milliseconds since 1970.
@@ -141,6 +143,7 @@ impl Session {
         self.commits = commit.n;
         self.updated_at_ms = commit.at_ms;
         self.phase = Some(commit.head.phase);
+        self.owner = Some(commit.head.owner.clone());
     }
 
     /// Takes a whole commit.

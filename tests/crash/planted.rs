@@ -117,6 +117,7 @@ const PLANTS: [(&str, Plant); 20] = [
             queued: 0,
             approvals: Vec::new(),
             keys: Vec::new(),
+            spent: Vec::new(),
         };
         commit(evidence, 3).events.push(deleted);
     }),

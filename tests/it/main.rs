@@ -30,5 +30,6 @@ mod live;
 mod overflow;
 mod own;
 mod scene;
+mod secured;
 mod turn;
 mod wire;

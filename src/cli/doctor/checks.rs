@@ -9,7 +9,7 @@ use teamster_mesh::{
     registry::Catalog,
 };
 use teamster_protocol::{
-    Arguments, FunctionId,
+    Arguments, FunctionId, Phase,
     function::approval::{ExplainReply, ExplainRequest},
     hook::Point,
 };
@@ -17,7 +17,11 @@ use teamster_telemetry::chain;
 
 use super::{Finding, State, disk, live, window};
 use crate::{
-    cli::{Global, status::is_scripted, up},
+    cli::{
+        Global,
+        status::{counted, is_scripted},
+        up,
+    },
     client::Client,
     config::Config,
     env, host,
@@ -29,7 +33,7 @@ const WORKERS_WAIT: Duration = Duration::from_secs(3);
 const CLOCK_AHEAD_MS: u64 = 5_000;
 
 /// All checks, in the order in which one depends on another.
-pub(super) async fn all(global: &Global, data: &Path) -> Vec<Finding> {
+pub(super) async fn all(global: &Global, data: &Path, deep: bool) -> Vec<Finding> {
     let mut findings = vec![clock()];
     let config = up::configuration(data);
     findings.push(configuration(
@@ -54,7 +58,7 @@ pub(super) async fn all(global: &Global, data: &Path) -> Vec<Finding> {
     } else if let Some(creds) = &global.creds {
         findings.push(foreign_credentials(creds));
     }
-    findings.extend(mesh(global, data).await);
+    findings.extend(mesh(global, data, deep).await);
     findings
 }
 
@@ -292,7 +296,7 @@ fn foreign_credentials(path: &Path) -> Finding {
 }
 
 /// What only a running mesh can tell.
-async fn mesh(global: &Global, data: &Path) -> Vec<Finding> {
+async fn mesh(global: &Global, data: &Path, deep: bool) -> Vec<Finding> {
     let (connect, system) = match &global.nats {
         Some(url) => (
             Some(Connect {
@@ -341,7 +345,7 @@ async fn mesh(global: &Global, data: &Path) -> Vec<Finding> {
     )];
     findings.push(durability(&connect, system.as_deref()).await);
     findings.push(log(&client).await);
-    findings.push(damage(&client).await);
+    findings.push(damage(&client, deep).await);
     findings.extend(workers(&client).await);
     findings
 }
@@ -368,20 +372,21 @@ async fn log(client: &Client) -> Finding {
             .log()
             .follow(teamster_mesh::log::From::LastOfEach, false)
             .await?;
-        let (mut sessions, mut newest_ms) = (0_u64, 0);
+        let (mut sessions, mut deleted, mut newest_ms) = (0_u64, 0_u64, 0);
         while let Some(stored) = follow.next().await {
             let (_, stored) = stored?;
             sessions += 1;
             if let Ok(commit) = teamster_protocol::Commit::decode(&stored.body) {
                 newest_ms = newest_ms.max(commit.at_ms);
+                deleted += u64::from(commit.head.phase == Phase::Deleted);
             }
         }
-        Ok::<_, teamster_mesh::Error>((sessions, newest_ms))
+        Ok::<_, teamster_mesh::Error>((sessions - deleted, deleted, newest_ms))
     };
     match heads.await {
         Err(error) => Finding::new("streams", State::Failed, chain(&error))
             .hint("`teamster up` creates them; on a foreign server they need its --creds"),
-        Ok((_, newest_ms)) if newest_ms > crate::cli::show::now_ms() + CLOCK_AHEAD_MS => {
+        Ok((_, _, newest_ms)) if newest_ms > crate::cli::show::now_ms() + CLOCK_AHEAD_MS => {
             Finding::new(
                 "streams",
                 State::Warning,
@@ -392,30 +397,54 @@ async fn log(client: &Client) -> Finding {
             )
             .hint("the clocks of the machines differ, or this one went back")
         }
-        Ok((sessions, _)) => Finding::new(
+        Ok((sessions, 0, _)) => Finding::new(
             "streams",
             State::Ok,
-            format_args!("{sessions} sessions in the log"),
+            format_args!("{} in the log", counted(sessions, "session")),
+        ),
+        Ok((sessions, deleted, _)) => Finding::new(
+            "streams",
+            State::Ok,
+            format_args!(
+                "{} in the log, {deleted} deleted ones",
+                counted(sessions, "session")
+            ),
         ),
     }
 }
 
 /// Whether each session's log is whole. What is damaged runs no turn until somebody decides about it.
-async fn damage(client: &Client) -> Finding {
-    match super::damage::damaged(client).await {
-        Err(failure) => Finding::new("sessions", State::Failed, failure),
-        Ok((all, damaged)) => match damaged.first() {
-            None => Finding::new("sessions", State::Ok, format_args!("none of {all} is damaged")),
-            Some(first) => Finding::new(
-                "sessions",
-                State::Failed,
-                format_args!("{} of {all} are damaged, the first is {first}", damaged.len()),
-            )
-            .hint(format_args!(
-                "restore the broker's data from a copy, or go on without what is missing: teamster sessions accept-loss \
-                 {first} --yes"
-            )),
+async fn damage(client: &Client, deep: bool) -> Finding {
+    let health = match super::damage::look(client, deep).await {
+        Err(failure) => return Finding::new("sessions", State::Failed, failure),
+        Ok(health) => health,
+    };
+    let (there, how) = (
+        health.there,
+        if health.is_read {
+            "all logs were read"
+        } else {
+            "as the session worker knows"
         },
+    );
+    match health.damaged.first() {
+        None => Finding::new(
+            "sessions",
+            State::Ok,
+            format_args!("none of {there} is damaged ({how})"),
+        ),
+        Some(first) => Finding::new(
+            "sessions",
+            State::Failed,
+            format_args!(
+                "{} of {there} are damaged, the first is {first} ({how})",
+                health.damaged.len()
+            ),
+        )
+        .hint(format_args!(
+            "restore the broker's data from a copy, or go on without what is missing: teamster sessions accept-loss \
+             {first} --yes"
+        )),
     }
 }
 

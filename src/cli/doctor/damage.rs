@@ -1,64 +1,125 @@
-//! Which sessions are damaged, as their logs show it.
+//! Which sessions are damaged: as the session worker knows, or as their logs show it.
 
 use std::collections::HashMap;
 
+use teamster_core::turn::{fold::Fold, state::State};
 use teamster_mesh::log::From as Begin;
-use teamster_protocol::{Commit, Digest, Event, SessionId};
+use teamster_protocol::{SessionId, function::session::ListRequest, limits};
 
 use crate::{cli::failure::Failure, client::Client};
 
-/// A session as far as its chain goes.
-#[derive(Default)]
-struct Chain {
-    /// Digest of the last stored bytes; zero before the first.
-    last: Option<Digest>,
-    is_damaged: bool,
+/// How the logs are.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Health {
+    /// Sessions that are there.
+    pub(super) there: u64,
+    /// Those whose logs do not fold.
+    pub(super) damaged: Vec<SessionId>,
+    /// Whether all logs were read for that.
+    pub(super) is_read: bool,
 }
 
-impl Chain {
-    /// Takes the next stored commit. One that cannot be read or does not follow is a damage, until its loss is accepted.
-    fn take(&mut self, bytes: &[u8]) {
-        match Commit::decode(bytes) {
-            Ok(commit) => {
-                let is_accepted = matches!(commit.events.first(), Some(Event::LossAccepted { .. }));
-                let follows = commit.prev == self.last.unwrap_or(Digest::ZERO);
-                self.is_damaged = !follows || (self.is_damaged && !is_accepted);
-            }
-            Err(_) => self.is_damaged = true,
-        }
-        self.last = Some(Digest::of(bytes));
+/// Asks the session worker, which has folded each commit when it came; where none answers, or where `deep` is wanted, all logs
+/// are read.
+pub(super) async fn look(client: &Client, deep: bool) -> Result<Health, Failure> {
+    if !deep && let Some(health) = known(client).await {
+        return Ok(health);
     }
+    read(client).await
 }
 
-/// How many sessions the log holds, and which of them are damaged. Reads everything.
-pub(super) async fn damaged(client: &Client) -> Result<(usize, Vec<SessionId>), Failure> {
+/// What the session worker knows; `None` where none answers for all that is committed.
+async fn known(client: &Client) -> Option<Health> {
+    let mut request = ListRequest {
+        status: Some("damaged".to_owned()),
+        limit: Some(limits::SESSIONS_LISTED_MAX),
+        ..ListRequest::default()
+    };
+    let mut damaged = Vec::new();
+    loop {
+        let reply = client.sessions(&request).await.ok()?;
+        damaged.extend(reply.sessions.into_iter().map(|session| session.session_id));
+        request.after = reply.next;
+        if request.after.is_none() {
+            break;
+        }
+    }
+    Some(Health {
+        there: client.projection().await.ok()?.sessions,
+        damaged,
+        is_read: false,
+    })
+}
+
+/// Reads every log to its end.
+async fn read(client: &Client) -> Result<Health, Failure> {
     let mut follow = client.mesh().log().follow(Begin::Start, false).await?;
-    let mut sessions: HashMap<SessionId, Chain> = HashMap::new();
+    let mut sessions: HashMap<SessionId, Fold> = HashMap::new();
     while let Some(stored) = follow.next().await {
         let (id, stored) = stored?;
-        sessions.entry(id).or_default().take(&stored.body);
+        let fold = sessions
+            .entry(id.clone())
+            .or_insert_with(|| Fold::new(State::new(id)));
+        take(fold, &stored.body, stored.seq);
     }
-    let damaged = sessions
-        .iter()
-        .filter(|(_, chain)| chain.is_damaged)
-        .map(|(id, _)| id.clone())
-        .collect();
-    Ok((sessions.len(), damaged))
+    Ok(judge(sessions))
+}
+
+/// Takes the next stored commit, and keeps nothing of what was said.
+fn take(fold: &mut Fold, bytes: &[u8], seq: u64) {
+    fold.take(bytes, seq);
+    drop(fold.unload());
+}
+
+fn judge(sessions: HashMap<SessionId, Fold>) -> Health {
+    let mut health = Health {
+        there: 0,
+        damaged: Vec::new(),
+        is_read: true,
+    };
+    for (id, fold) in sessions {
+        let is_damaged = fold.broken().is_some();
+        if is_damaged {
+            health.damaged.push(id);
+        }
+        health.there += u64::from(is_damaged || fold.state().exists());
+    }
+    health.damaged.sort();
+    health
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use teamster_protocol::{
-        Head, Lane, Phase, Principal,
+        Commit, Digest, Event, Head, Lane, Phase, Principal,
         commit::{Bell, Cursor},
         id::Incarnation,
     };
 
     use super::*;
 
-    fn commit(n: u64, prev: Digest, events: Vec<Event>) -> Vec<u8> {
+    fn owner() -> Principal {
+        Principal::parse("owner").expect("valid")
+    }
+
+    fn session() -> SessionId {
+        SessionId::parse("s").expect("valid")
+    }
+
+    fn created() -> Event {
+        Event::SessionCreated {
+            by: owner(),
+            title: None,
+            workspace: None,
+            metadata: BTreeMap::new(),
+        }
+    }
+
+    fn commit(n: u64, prev: Digest, phase: Phase, events: Vec<Event>) -> Vec<u8> {
         let head = Head {
-            phase: Phase::Idle,
+            phase,
             owner: Incarnation::parse("h").expect("valid"),
             bell: Bell {
                 lane: Lane::In,
@@ -71,7 +132,7 @@ mod tests {
         };
         let commit = Commit {
             v: teamster_protocol::commit::VERSION,
-            session: SessionId::parse("s").expect("valid"),
+            session: session(),
             n,
             prev,
             at_ms: n,
@@ -83,26 +144,59 @@ mod tests {
         commit.encode().expect("encodes")
     }
 
+    fn health_of(log: &[Vec<u8>]) -> (u64, usize) {
+        let mut fold = Fold::new(State::new(session()));
+        for (seq, bytes) in (1..).zip(log) {
+            take(&mut fold, bytes, seq);
+        }
+        let health = judge(HashMap::from([(session(), fold)]));
+        (health.there, health.damaged.len())
+    }
+
     /// DUR-7: a session with a torn or foreign commit is damaged until its loss is accepted.
     #[test]
     fn dur_7_a_session_is_damaged_until_its_loss_is_accepted() {
-        let first = commit(1, Digest::ZERO, Vec::new());
-        let foreign = commit(2, Digest::of("other"), Vec::new());
+        let first = commit(1, Digest::ZERO, Phase::Idle, vec![created()]);
+        let foreign = commit(2, Digest::of("other"), Phase::Idle, Vec::new());
         for broken in [b"\0\0\0".to_vec(), foreign] {
             let accepted = Event::LossAccepted {
-                by: Principal::parse("owner").expect("valid"),
+                by: owner(),
                 lost_from: 2,
                 kept: Digest::of(&first),
                 message: "torn".to_owned(),
             };
-            let acceptance = commit(9, Digest::of(&broken), vec![accepted]);
-            let mut chain = Chain::default();
-            let mut seen = Vec::new();
-            for bytes in [&first, &broken, &acceptance] {
-                chain.take(bytes);
-                seen.push(chain.is_damaged);
-            }
-            assert_eq!(seen, [false, true, false]);
+            let acceptance = commit(9, Digest::of(&broken), Phase::Idle, vec![accepted]);
+            let log = [first.clone(), broken, acceptance];
+            let seen: Vec<_> = (1..=3).map(|count| health_of(&log[..count])).collect();
+            assert_eq!(seen, [(1, 0), (1, 1), (1, 0)]);
+        }
+    }
+
+    /// DUR-9: a deleted session is deleted and not damaged, whatever of its log before the tombstone is erased already, and one
+    /// that was created anew on top of it is whole.
+    #[test]
+    fn dur_9_a_deleted_session_is_not_damaged() {
+        let first = commit(1, Digest::ZERO, Phase::Idle, vec![created()]);
+        let second = commit(2, Digest::of(&first), Phase::Idle, Vec::new());
+        let deleted = Event::SessionDeleted {
+            by: owner(),
+            turns: 0,
+            queued: 0,
+            approvals: Vec::new(),
+            keys: Vec::new(),
+            spent: Vec::new(),
+        };
+        let tombstone = commit(3, Digest::of(&second), Phase::Deleted, vec![deleted]);
+        let anew = commit(4, Digest::of(&tombstone), Phase::Idle, vec![created()]);
+        let log = [first, second, tombstone, anew];
+        for (from, to, want) in [
+            (0, 3, (0, 0)),
+            (1, 3, (0, 0)),
+            (2, 3, (0, 0)),
+            (2, 4, (1, 0)),
+            (3, 4, (1, 1)),
+        ] {
+            assert_eq!(health_of(&log[from..to]), want, "{from}..{to}");
         }
     }
 }

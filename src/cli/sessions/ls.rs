@@ -6,12 +6,12 @@ use clap::Args;
 use serde_json::{Value, json};
 use teamster_core::display;
 use teamster_protocol::{
-    Phase,
     function::session::{ListReply, ListRequest, SessionInfo},
     limits, text,
     usage::NanoUsd,
 };
 
+use super::standing::{self, INTERRUPTED, RUNNING};
 use crate::{
     cli::{
         exit::Exit,
@@ -20,7 +20,7 @@ use crate::{
         show,
         status::{counted, grouped},
     },
-    client::{Client, session::Session},
+    client::Client,
 };
 
 /// Bytes of a title or of what was said last in a line.
@@ -33,7 +33,7 @@ pub(in crate::cli) struct Ls {
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     limit: u32,
     /// Only those that are so now
-    #[arg(long, value_name = "STATUS", value_parser = ["idle", "running", "awaiting_approval", "damaged"])]
+    #[arg(long, value_name = "STATUS", value_parser = ["idle", "running", "interrupted", "awaiting_approval", "damaged"])]
     status: Option<String>,
     /// Only those whose metadata says so; repeat for more
     #[arg(long, value_name = "KEY=VALUE", value_parser = super::meta::pair)]
@@ -77,18 +77,31 @@ async fn list(client: &Client, options: &Ls) -> Result<ListReply, Failure> {
         let left = u32::try_from(wanted.saturating_sub(listed.sessions.len()))
             .unwrap_or(limits::SESSIONS_LISTED_MAX);
         let request = ListRequest {
-            status: options.status.clone(),
+            status: options.status.as_deref().map(in_the_log),
             metadata: metadata.clone(),
             limit: Some(left.min(limits::SESSIONS_LISTED_MAX)),
             after: listed.next.take(),
         };
-        let reply = client.sessions(&request).await?;
+        let mut reply = client.sessions(&request).await?;
         let is_empty = reply.sessions.is_empty();
+        standing::correct(client, &mut reply.sessions).await?;
+        reply.sessions.retain(|session| {
+            let wanted = options.status.as_deref();
+            wanted.is_none_or(|wanted| session.status == wanted)
+        });
         listed.sessions.extend(reply.sessions);
         listed.next = reply.next;
         if listed.next.is_none() || is_empty || listed.sessions.len() >= wanted {
             return Ok(listed);
         }
+    }
+}
+
+/// The status as logs tell it: they do not know which processes live.
+fn in_the_log(status: &str) -> String {
+    match status {
+        INTERRUPTED => RUNNING.to_owned(),
+        other => other.to_owned(),
     }
 }
 
@@ -127,7 +140,7 @@ pub(in crate::cli) fn line(session: &SessionInfo) -> String {
         .and_then(|name| name.lines().next())
         .unwrap_or_default();
     format!(
-        "{}  {:<8} {}  {:>9}  {:>9} tokens  {}",
+        "{}  {:<11} {}  {:>9}  {:>9} tokens  {}",
         display::terminal(session.session_id.as_str()),
         short(&session.status),
         show::moment(session.updated_at_ms),
@@ -166,16 +179,6 @@ fn row(session: &SessionInfo) -> Value {
         );
     }
     row
-}
-
-/// The session's phase in one word.
-pub(super) fn phase(session: &Session) -> &'static str {
-    match session.phase {
-        Some(Phase::Active) => "running",
-        Some(Phase::Parked) => "waiting",
-        Some(Phase::Deleted) => "deleted",
-        Some(Phase::Idle) | None => "idle",
-    }
 }
 
 #[cfg(test)]

@@ -102,7 +102,7 @@ pub(super) async fn run(out: &Output, client: &Client, options: &Tail) -> Result
         }
     }
     if out.format == Format::Json {
-        let status = super::ls::phase(&tailer.session);
+        let status = super::standing::of(client, &tailer.session).await?.word;
         out.document(
             &json!({ "v": 1, "session": tailer.id, "status": status, "events": tailer.gathered }),
         )?;

@@ -13,7 +13,8 @@ use teamster_protocol::{
 
 use super::{
     Show,
-    ls::phase,
+    buried::{buried, buried_document, tombstone},
+    standing::{self, Standing},
     words::{end_words, event_words},
 };
 use crate::{
@@ -53,17 +54,26 @@ pub(super) async fn run(out: &Output, client: &Client, options: &Show) -> Result
             entries.extend(entry(&session, event));
         }
     }
+    let standing = standing::of(client, &session).await?;
     if options.events || out.format == Format::JsonLines {
-        return events(out, &session, &commits, options);
+        return events(out, standing, &commits, options);
+    }
+    if let Some(tombstone) = tombstone(&commits) {
+        if out.is_text() {
+            out.text(&buried(id, &tombstone, queued))?;
+        } else {
+            out.document(&buried_document(id, &tombstone, queued))?;
+        }
+        return Ok(Exit::Completed);
     }
     let shown = last(&entries, options.last);
     if out.is_text() {
-        out.text(&header(id, &session, queued))?;
+        out.text(&header(id, &session, standing, queued))?;
         for entry in shown {
             out.text(&words(entry))?;
         }
     } else {
-        out.document(&document(id, &session, queued, shown))?;
+        out.document(&document(id, &session, standing, queued, shown))?;
     }
     Ok(Exit::Completed)
 }
@@ -77,7 +87,7 @@ fn last<T>(all: &[T], wanted: Option<usize>) -> &[T] {
 /// The session's events, as `tail` shows them.
 fn events(
     out: &Output,
-    session: &Session,
+    standing: Standing,
     commits: &[(u64, Commit)],
     options: &Show,
 ) -> Result<Exit, Failure> {
@@ -92,7 +102,7 @@ fn events(
         Format::Json => {
             let events: Vec<Value> = shown.iter().map(line).collect();
             out.document(&json!({
-                "v": 1, "session": options.session, "status": phase(session), "events": events,
+                "v": 1, "session": options.session, "status": standing.word, "events": events,
             }))?;
         }
         Format::JsonLines => {
@@ -170,7 +180,7 @@ fn entry(session: &Session, event: &Event) -> Option<Entry> {
     }
 }
 
-fn header(id: &SessionId, session: &Session, queued: u64) -> String {
+fn header(id: &SessionId, session: &Session, standing: Standing, queued: u64) -> String {
     let cost = match session.cost {
         Some(cost) if session.cost_is_partial => {
             format!("${:.4} and what is unpriced", cost.as_usd())
@@ -182,7 +192,7 @@ fn header(id: &SessionId, session: &Session, queued: u64) -> String {
     let mut text = format!(
         "session    {}\nstatus     {}\nworkspace  {}\nbegan      {}\nused       {}\nturns      {} in {} commits\ntokens     {}\ncost       {cost}\n",
         display::terminal(id.as_str()),
-        phase(session),
+        standing.words(),
         display::terminal(session.workspace.as_deref().unwrap_or("-")),
         show::moment(session.created_at_ms),
         show::moment(session.updated_at_ms),
@@ -261,7 +271,13 @@ fn words(entry: &Entry) -> String {
     }
 }
 
-fn document(id: &SessionId, session: &Session, queued: u64, entries: &[Entry]) -> Value {
+fn document(
+    id: &SessionId,
+    session: &Session,
+    standing: Standing,
+    queued: u64,
+    entries: &[Entry],
+) -> Value {
     let transcript: Vec<Value> = entries
         .iter()
         .map(|entry| match entry {
@@ -282,7 +298,7 @@ fn document(id: &SessionId, session: &Session, queued: u64, entries: &[Entry]) -
     json!({
         "v": 1,
         "session": id,
-        "status": phase(session),
+        "status": standing.word,
         "title": session.title,
         "workspace": session.workspace,
         "commits": session.commits,

@@ -230,3 +230,74 @@ async fn ctx_1_doctor_says_whether_a_window_is_known() {
         assert_eq!(hint.contains(command), state == "warning", "{found}");
     }
 }
+
+/// A session whose harness was killed is shown as interrupted, in lists as well, and not as running; it goes on where a
+/// harness starts.
+#[tokio::test]
+async fn a_session_without_a_harness_is_interrupted_and_not_running() {
+    let place = Place::new();
+    std::fs::create_dir(place.data()).expect("a directory");
+    let script = place.file("slow.yaml");
+    let words = "word ".repeat(120);
+    std::fs::write(
+        &script,
+        format!("rules:\n  - say: \"{words}\"\n    pace_ms: 1000\n    slow_on_first_try: true\n"),
+    )
+    .expect("a file");
+    let config = format!(
+        "harness: {{default_model: scripted/slow}}\nrouter: {{providers: {{scripted: {{scripts: {{slow: {}}}}}}}}}\n",
+        script.display()
+    );
+    std::fs::write(place.data().join("config.yaml"), config).expect("a file");
+    let nats = Nats::start().await;
+    let url = nats.url();
+    let server = ["--nats", url.as_str()];
+    let spawn = |name: &str, workers: &[&str]| {
+        let arguments = [&["worker"], workers, &server].concat();
+        Process::spawn(place.command(&arguments), &place.file(name))
+    };
+    let is_up = |process: &Process| process.output().contains("stop with Ctrl-C");
+    let others = spawn("others.out", &["sandbox", "approval-gate", "session"]);
+    wait::until(LIMIT, "the other workers serve", || async {
+        is_up(&others)
+    })
+    .await;
+    let harness = spawn("harness.out", &["harness", "router"]);
+    wait::until(LIMIT, "the harness serves", || async { is_up(&harness) }).await;
+    let ask = |arguments: &[&'static str]| {
+        let arguments = [arguments, &["--json"], &server].concat();
+        let place = &place;
+        async move { document(&place.run(&arguments).await) }
+    };
+    ask(&["send", "s", "go"]).await;
+    let status = |wanted: &'static str| {
+        let ask = &ask;
+        wait::until(LIMIT, wanted, move || async move {
+            ask(&["sessions", "show", "s"]).await["status"] == wanted
+        })
+    };
+    status("running").await;
+    assert_eq!(
+        ask(&["sessions", "ls"]).await["sessions"][0]["status"],
+        "running"
+    );
+    harness.kill();
+    status("interrupted").await;
+    for (wanted, count) in [("interrupted", 1), ("running", 0)] {
+        let listed = ask(&["sessions", "ls", "--status", wanted]).await;
+        let sessions = listed["sessions"].as_array().expect("a list");
+        assert_eq!(sessions.len(), count, "{wanted}: {listed}");
+        assert!(sessions.iter().all(|session| session["status"] == wanted));
+    }
+    let shown = place
+        .run(&[&["sessions", "show", "s"], &server[..]].concat())
+        .await;
+    let text = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(
+        text.contains("interrupted; goes on when a harness starts"),
+        "{text}"
+    );
+    let again = spawn("again.out", &["harness", "router"]);
+    status("idle").await;
+    drop((again, others));
+}

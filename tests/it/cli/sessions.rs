@@ -6,7 +6,7 @@ use teamster_testkit::wait;
 use super::{
     chat::{script, talking},
     check_failure,
-    place::{LIMIT, Place, code, document, lines},
+    place::{LIMIT, Place, code, document, finding, lines},
     terminal::Terminal,
 };
 
@@ -267,10 +267,12 @@ async fn named_forked_and_deleted(place: &Place) {
         "the other does not change"
     );
 
+    let spent = json(place, &["cost", "--by", "day,model"]).await;
     let removed = json(place, &["sessions", "rm", "copy", "--yes"]).await;
     assert_eq!(removed["deleted"][0]["session_id"], "copy");
     let listed = json(place, &["sessions", "ls"]).await;
     assert!(!ids(&listed).contains(&"copy"), "{listed}");
+    deleted_and_paid_for(place, &spent).await;
     let gone = ["sessions", "rm", "one", "copy", "two", "--yes", "--json"];
     let output = place.run(&gone).await;
     assert_eq!(code(&output), 1, "one of them is gone already");
@@ -278,6 +280,53 @@ async fn named_forked_and_deleted(place: &Place) {
         document(&output)["deleted"].as_array().map(Vec::len),
         Some(1)
     );
+}
+
+/// A deleted session is shown as that, is not damaged, and what it spent stays in the sums.
+async fn deleted_and_paid_for(place: &Place, spent: &Value) {
+    let after = json(place, &["cost", "--by", "day,model"]).await;
+    assert_eq!(
+        (&after["rows"], &after["total"]),
+        (&spent["rows"], &spent["total"])
+    );
+    let by_session = json(place, &["cost", "--by", "session"]).await;
+    let rows = by_session["rows"].as_array().expect("a list");
+    let row = rows.iter().find(|row| row["session"] == "copy");
+    assert_eq!(row.expect("a row")["deleted"], true, "{by_session}");
+    assert_eq!(rows.iter().filter(|row| row["deleted"] == true).count(), 1);
+    let shown = json(place, &["sessions", "show", "copy"]).await;
+    assert_eq!(
+        (&shown["status"], &shown["transcript"], &shown["turns"]),
+        (&"deleted".into(), &serde_json::json!([]), &1.into()),
+        "{shown}"
+    );
+    assert!(
+        shown["deleted_by"].is_string() && shown["usage"] == row.expect("a row")["usage"],
+        "{shown}"
+    );
+    let text = place.run(&["sessions", "show", "copy"]).await;
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    assert!(
+        text.contains("status     deleted\n") && !text.contains("1970"),
+        "{text}"
+    );
+    for deep in [&["doctor"][..], &["doctor", "--deep"]] {
+        let found = document(&place.run(&[deep, &["--json"]].concat()).await);
+        let sessions = finding(&found, "sessions");
+        assert_eq!(sessions["state"], "ok", "{sessions}");
+        let detail = sessions["detail"].as_str().expect("a text");
+        let how = if deep.len() == 2 {
+            "were read"
+        } else {
+            "knows"
+        };
+        assert!(
+            detail.starts_with("none of 3") && detail.contains(how),
+            "{detail}"
+        );
+        let streams = finding(&found, "streams")["detail"].to_string();
+        assert!(streams.contains("1 deleted"), "{streams}");
+    }
 }
 
 /// WEB-1: who was away reads on behind the last sequence, each event once; who is ahead of what there is is told so.

@@ -358,6 +358,7 @@ async fn a_consumer_in_python_goes_on_where_it_was() {
                 queued: 0,
                 approvals: Vec::new(),
                 keys: Vec::new(),
+                spent: Vec::new(),
             },
         };
         let subject = subject::notice(NoticeKind::SessionDeleted, &notice.session);

@@ -115,6 +115,7 @@ const TYPES: &[(&str, &[Shown])] = &[
             ("event.rs", "ApprovalDigest", "ApprovalDigest"),
             ("event.rs", "Settled", "Settled"),
             ("event.rs", "SpentKey", "SpentKey"),
+            ("usage.rs", "Spent", "Spent"),
             ("usage.rs", "Usage", "Usage"),
             ("usage.rs", "BudgetKind", "BudgetKind"),
             ("input.rs", "Fork", "Fork"),

@@ -16,6 +16,7 @@ pub mod load;
 pub mod next;
 pub mod on;
 pub mod running;
+pub mod spent;
 pub mod state;
 
 #[cfg(test)]

@@ -22,6 +22,8 @@ pub(crate) use plan::{
 
 /// How long a cluster may take to elect leaders and to place streams.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How often it is looked whether streams are gone that may be lost.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// The oldest server that has message schedules with atomic cancel.
 const SERVER_OLDEST: (i64, i64) = (2, 14);
 
@@ -61,20 +63,57 @@ pub async fn ensure(mesh: &Mesh, topology: &Topology) -> Result<(), Error> {
     Ok(())
 }
 
-/// Ensures everything again whenever the connection stands again after a loss.
+/// Ensures everything again whenever the connection stands again after a loss, and what was lost of streams that may be lost
+/// while it stood.
 async fn keep(mesh: Mesh, topology: Topology) {
     let wire = mesh.wire();
     let mut link = wire.link.clone();
     let mut losses = link.borrow_and_update().losses;
-    while let Ok(now) = link
-        .wait_for(|link| link.is_up && link.losses != losses)
-        .await
-        .map(|link| *link)
-    {
-        losses = now.losses;
+    loop {
+        let again = async {
+            let now = link.wait_for(|link| link.is_up && link.losses != losses);
+            now.await.map(|link| link.losses)
+        };
+        match tokio::time::timeout(LOOK_EVERY, again).await {
+            Ok(Ok(now)) => losses = now,
+            Ok(Err(_)) => return,
+            Err(_) => {
+                remake(wire, &topology).await;
+                continue;
+            }
+        }
         if let Err(error) = ensure_once(wire, &topology).await {
             let source = std::error::Error::source(&error).map(ToString::to_string);
             tracing::error!(%error, source, "what the broker must hold is not ensured after its restart");
+        }
+    }
+}
+
+/// Makes streams anew that hold nothing which cannot be lost, where they are gone. No other: that a log or a queue is gone must
+/// not look as if it had been empty.
+async fn remake(wire: &Wire, topology: &Topology) {
+    for stream in plan::streams(topology.replicas) {
+        let object = Object::stream(stream);
+        if !plan::MAY_BE_LOST.contains(&object.name()) {
+            continue;
+        }
+        let found = wire.api::<Info>(&object.info, &Value::Null).await;
+        if !found.is_err_and(|failure| failure.number() == Some(code::STREAM_NOT_FOUND)) {
+            continue;
+        }
+        let deadline = Instant::now() + teamster_protocol::limits::BROKER_REQUEST;
+        match ensure_object(wire, &object, deadline).await {
+            Ok(()) => tracing::warn!(
+                code = "mesh.stream_lost",
+                stream = object.name(),
+                "a stream was gone and is made anew; what it held is lost, and its readers are told so"
+            ),
+            Err(error) => tracing::error!(
+                code = "mesh.stream_lost",
+                stream = object.name(),
+                error = %teamster_telemetry::chain(&error),
+                "a stream is gone and cannot be made anew; trying again"
+            ),
         }
     }
 }
@@ -144,6 +183,14 @@ struct Info {
 }
 
 impl Object {
+    /// The name of a stream.
+    fn name(&self) -> &str {
+        self.config
+            .get("name")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    }
+
     fn stream(config: Value) -> Self {
         let name = config
             .get("name")

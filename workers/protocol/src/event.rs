@@ -20,7 +20,7 @@ use crate::{
     message::{Message, ResultKind, StopReason},
     policy::Judgement,
     trace::Trace,
-    usage::{BudgetKind, NanoUsd, Usage},
+    usage::{BudgetKind, NanoUsd, Spent, Usage},
 };
 
 /// One fact.
@@ -76,6 +76,10 @@ pub enum Event {
         /// the session anew.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         keys: Vec<SpentKey>,
+        /// What all its generations came to, also those of the session that was deleted under this id before: money that was
+        /// spent stays spent. Oldest first, at most `SPENT_ROWS_MAX`.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        spent: Vec<Spent>,
     },
     /// Messages that an operator appended wait until they may join the transcript: not between a call and its result, nor
     /// while a model answers. Each joins by a `MessageAdded` of its own.

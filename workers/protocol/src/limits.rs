@@ -64,6 +64,12 @@ pub const APPEND_KIND_BYTES_MAX: usize = 128;
 pub const TOMBSTONE_APPROVALS_MAX: usize = 256;
 /// Consumed inputs that outlive their session; the oldest go first.
 pub const TOMBSTONE_KEYS_MAX: usize = 256;
+/// Rows of what a session has spent; beyond that rows are added together, none is left out.
+pub const SPENT_ROWS_MAX: usize = 256;
+/// What is spent within this many milliseconds by one model is one row: no clock differs from another's by a part of it.
+pub const SPENT_SLOT_MS: u64 = 15 * 60 * 1000;
+/// Bytes of a model's name in such a row.
+pub const SPENT_MODEL_BYTES_MAX: usize = 256;
 /// How long a change of a session waits for the commit that takes it.
 pub const ADMIN_WAIT: Duration = Duration::from_secs(10);
 /// Bytes of history that a loop without a context worker sends to a model; older turns are left out beyond it.

@@ -69,6 +69,47 @@ impl NanoUsd {
     }
 }
 
+/// What the generations of one model came to within a while: what is kept of them when their session is deleted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Spent {
+    /// The beginning of the quarter of an hour in which they ended, in milliseconds since 1970. Where rows had to be added
+    /// together, that of the first.
+    pub at_ms: u64,
+    /// `provider/model`.
+    pub model: String,
+    /// Generations, interrupted ones included.
+    pub generations: u64,
+    /// Requests that reached a provider.
+    pub attempts: u64,
+    /// Tokens.
+    pub usage: Usage,
+    /// Money that is known.
+    pub cost: NanoUsd,
+    /// Generations by models without a known price.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unpriced: u64,
+}
+
+impl Spent {
+    /// Adds what others came to; time and model stay.
+    pub fn add(&mut self, other: &Self) {
+        self.generations = self.generations.saturating_add(other.generations);
+        self.attempts = self.attempts.saturating_add(other.attempts);
+        self.usage.add(&other.usage);
+        self.cost = self.cost.plus(other.cost);
+        self.unpriced = self.unpriced.saturating_add(other.unpriced);
+    }
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde asks with a reference"
+)]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 /// Bounds of one turn. Each is checked before every generation and every call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]

@@ -9,6 +9,8 @@ use crate::message::{Split, preview, split};
 
 /// The status of a session whose log does not fold.
 pub(crate) const DAMAGED: &str = "damaged";
+/// The status of a session whose turn runs, as far as its log says.
+pub(crate) const RUNNING: &str = "running";
 /// The status of a session that is not there: it was deleted, or never made. It is in no list.
 pub(crate) const DELETED: &str = "deleted";
 
@@ -134,7 +136,7 @@ impl Account {
             return DELETED;
         }
         match state.head.as_ref().map(|head| head.phase) {
-            Some(Phase::Active) => "running",
+            Some(Phase::Active) => RUNNING,
             Some(Phase::Parked) => "awaiting_approval",
             Some(Phase::Deleted) => DELETED,
             Some(Phase::Idle) | None => "idle",
@@ -164,6 +166,11 @@ impl Account {
         SessionInfo {
             session_id: state.session.clone(),
             status: self.status().to_owned(),
+            owner: state
+                .head
+                .as_ref()
+                .filter(|_| self.status() == RUNNING)
+                .map(|head| head.owner.clone()),
             title,
             workspace,
             metadata,

@@ -263,6 +263,7 @@ impl Writer<'_> {
     ) -> Result<(), StoreError> {
         if counted.is_deletion {
             rows::clear(self.connection, id)?;
+            rows::bury(self.connection, id, &counted.commit)?;
             return approval::bury(self.connection, id, session, &counted.commit);
         }
         rows::place(self.connection, id, stored, &counted.commit)?;

@@ -11,6 +11,7 @@ mod fork;
 mod get;
 mod list;
 mod messages;
+mod page;
 mod search;
 mod set_meta;
 mod status;

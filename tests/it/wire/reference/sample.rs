@@ -10,10 +10,11 @@ use teamster_protocol::{
     hook::Point,
     id::Incarnation,
     input::{Decision, Fork, SessionOptions, TurnOptions},
+    limits,
     message::{Content, ResultKind, StopReason, WireCall},
     policy::{Effect, FunctionPolicy, Judgement, Labels},
     trace::Trace,
-    usage::{Budget, BudgetKind, NanoUsd, Usage},
+    usage::{Budget, BudgetKind, NanoUsd, Spent, Usage},
 };
 
 const AT_MS: u64 = 1_796_000_000_000;
@@ -141,6 +142,19 @@ fn about_the_session() -> Vec<Event> {
                 id: MessageId::of_input(&session(), "in", "key"),
                 seq: 49,
                 at_ms: AT_MS,
+            }],
+            spent: vec![Spent {
+                at_ms: AT_MS - AT_MS % limits::SPENT_SLOT_MS,
+                model: "openai/gpt-5".to_owned(),
+                generations: 2,
+                attempts: 2,
+                usage: Usage {
+                    input: 2400,
+                    output: 310,
+                    ..Usage::default()
+                },
+                cost: NanoUsd(6_100_000),
+                unpriced: 0,
             }],
         },
         Event::AppendWaits {

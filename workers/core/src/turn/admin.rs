@@ -9,7 +9,7 @@ use teamster_protocol::{
     limits,
 };
 
-use crate::turn::state::{ConsumedInput, Origin, State};
+use crate::turn::state::{ConsumedInput, Ledger, Origin, State};
 
 /// The stored messages that a fork begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -185,6 +185,7 @@ impl State {
             queued,
             approvals,
             keys,
+            spent,
             ..
         } = event
         else {
@@ -202,6 +203,7 @@ impl State {
         self.cursor.advance(Lane::In, *queued);
         self.turns = *turns;
         self.approvals = approvals.iter().cloned().collect();
+        self.spent = Ledger::from(spent.as_slice());
         self.consumed = keys.iter().map(ConsumedInput::from).collect();
         self.deleted = Some(Tombstone {
             n: self.drafting(),

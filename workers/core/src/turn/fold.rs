@@ -98,6 +98,7 @@ impl Fold {
         self.state.masked.clear();
         self.state.stored.clear();
         self.state.approvals.clear();
+        self.state.spent.clear();
         self.state.consumed.clear();
         self.state.outbox.clear();
         self.state.asked = TurnOptions::default();

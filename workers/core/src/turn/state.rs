@@ -21,9 +21,10 @@ use crate::context::{Calibration, History};
 use crate::turn::admin::is_tombstone;
 pub use crate::turn::admin::{Base, Tombstone};
 pub use crate::turn::running::{Call, CallState, Cut, Failure, Generation, Held, Turn};
+pub use crate::turn::spent::Ledger;
 
 /// Version of the fold. A snapshot of another version is folded anew.
-pub const FOLD_VERSION: u32 = 7;
+pub const FOLD_VERSION: u32 = 8;
 
 /// Everything that is known about a session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -87,6 +88,8 @@ pub struct State {
     pub waiting: Vec<Message>,
     /// Requests for a person's decision, oldest first: what outlives the session.
     pub approvals: VecDeque<ApprovalDigest>,
+    /// What was spent, by model and time: what outlives the session as well.
+    pub spent: Ledger,
     /// The deletion that the log begins with.
     pub deleted: Option<Tombstone>,
 }
@@ -207,6 +210,7 @@ impl State {
             base: None,
             waiting: Vec::new(),
             approvals: VecDeque::new(),
+            spent: Ledger::default(),
             deleted: None,
         }
     }

@@ -33,6 +33,8 @@ pub(crate) const FEED: &str = "events";
 const HEADERS_BYTES_MAX: usize = 4096;
 /// Bytes that GENERATIONS may hold. The broker sets them aside in memory when the stream is made.
 const GENERATIONS_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// Streams whose loss is a loss of what can be said, paid or looked up again.
+pub(super) const MAY_BE_LOST: [&str; 3] = [EVENTS, LIVE, GENERATIONS];
 /// Bytes that EVENTS may hold; the oldest notices go first.
 const EVENTS_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 /// Bytes that LIVE may hold.

@@ -25,6 +25,7 @@ async fn publish(mesh: &Mesh, name: &str, n: u64) {
             queued: 0,
             approvals: Vec::new(),
             keys: Vec::new(),
+            spent: Vec::new(),
         },
     };
     let subject = subject::notice(NoticeKind::SessionDeleted, &session(name));

@@ -10,7 +10,7 @@ use crate::{
     digest::Digest,
     event::{EndReason, Settled},
     function::approval,
-    id::{ApprovalId, FunctionId, SessionId},
+    id::{ApprovalId, FunctionId, Incarnation, SessionId},
     input::{Appended, SessionOptions},
     message::Message,
     usage::{NanoUsd, Usage},
@@ -63,8 +63,12 @@ pub struct GetRequest {
 pub struct SessionInfo {
     /// The session.
     pub session_id: SessionId,
-    /// `idle`, `running`, `awaiting_approval` or `damaged`.
+    /// `idle`, `running`, `awaiting_approval` or `damaged`. It is what the log says: a session is `running` also where the
+    /// process that ran it is gone and none goes on yet.
     pub status: String,
+    /// The process that runs it, while it is `running`: its heartbeats say whether it lives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Incarnation>,
     /// Its title.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
@@ -304,6 +308,9 @@ pub struct CostRow {
     /// The session, where it is grouped by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<SessionId>,
+    /// Whether that session is deleted: what it spent is kept by the quarter of an hour, model by model.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deleted: bool,
     /// The model, where it is grouped by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,

@@ -2,10 +2,7 @@
 
 use rusqlite::{Connection, params};
 use teamster_mesh::log::Stored;
-use teamster_protocol::{
-    BlobRef, Commit, Event,
-    usage::{NanoUsd, Usage},
-};
+use teamster_protocol::{BlobRef, Commit, Event, usage::Spent};
 
 use super::Cursor;
 use crate::{
@@ -72,41 +69,33 @@ pub(super) fn messages(
     Ok(())
 }
 
-/// What a generation came to.
-struct Spent<'a> {
-    model: &'a str,
-    attempts: u32,
-    usage: &'a Usage,
-    cost: Option<NanoUsd>,
-}
-
-fn spent<'a>(event: &'a Event, asked_model: Option<&'a str>) -> Option<Spent<'a>> {
-    match event {
+/// What an event says that a generation came to.
+fn spent(event: &Event, asked_model: Option<&str>, at_ms: u64) -> Option<Spent> {
+    let (model, attempts, usage, cost) = match event {
         Event::GenerationFinished {
             model,
             attempts,
             usage,
             cost,
             ..
-        } => Some(Spent {
-            model,
-            attempts: *attempts,
-            usage,
-            cost: *cost,
-        }),
+        } => (model.as_str(), attempts, usage, cost),
         Event::GenerationInterrupted {
             attempts,
             usage,
             cost,
             ..
-        } => Some(Spent {
-            model: asked_model.unwrap_or(NO_MODEL),
-            attempts: *attempts,
-            usage,
-            cost: *cost,
-        }),
-        _ => None,
-    }
+        } => (asked_model.unwrap_or(NO_MODEL), attempts, usage, cost),
+        _ => return None,
+    };
+    Some(Spent {
+        at_ms,
+        model: model.to_owned(),
+        generations: 1,
+        attempts: u64::from(*attempts),
+        usage: *usage,
+        cost: cost.unwrap_or_default(),
+        unpriced: u64::from(cost.is_none()),
+    })
 }
 
 /// What a commit's generations came to, the interrupted ones included.
@@ -115,25 +104,50 @@ pub(super) fn generations(
     id: i64,
     counted: &Counted,
 ) -> Result<(), StoreError> {
-    for (i, event) in (0_i64..).zip(&counted.commit.events) {
-        let Some(spent) = spent(event, counted.asked_model.as_deref()) else {
-            continue;
-        };
-        connection
-            .prepare_cached(
-                "INSERT INTO generation (session, n, i, at_ms, model, attempts, usage, cost) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-            )?
-            .execute(params![
-                id,
-                number(counted.commit.n),
-                i,
-                number(counted.commit.at_ms),
-                spent.model,
-                spent.attempts,
-                serde_json::to_string(spent.usage)?,
-                spent.cost.map(|cost| number(cost.0)),
-            ])?;
+    let commit = &counted.commit;
+    for (i, event) in (0_i64..).zip(&commit.events) {
+        if let Some(spent) = spent(event, counted.asked_model.as_deref(), commit.at_ms) {
+            write_spent(connection, id, (commit.n, i), &spent)?;
+        }
     }
+    Ok(())
+}
+
+/// What a tombstone says that the session spent: its own generations are in no log any more.
+pub(super) fn bury(connection: &Connection, id: i64, commit: &Commit) -> Result<(), StoreError> {
+    let rows = commit.events.iter().flat_map(|event| match event {
+        Event::SessionDeleted { spent, .. } => spent.as_slice(),
+        _ => &[],
+    });
+    for (i, spent) in (0_i64..).zip(rows) {
+        write_spent(connection, id, (commit.n, i), spent)?;
+    }
+    Ok(())
+}
+
+fn write_spent(
+    connection: &Connection,
+    id: i64,
+    (n, i): (u64, i64),
+    spent: &Spent,
+) -> Result<(), StoreError> {
+    connection
+        .prepare_cached(
+            "INSERT INTO generation (session, n, i, at_ms, model, count, attempts, usage, cost, unpriced)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+        )?
+        .execute(params![
+            id,
+            number(n),
+            i,
+            number(spent.at_ms),
+            spent.model,
+            number(spent.generations),
+            number(spent.attempts),
+            serde_json::to_string(&spent.usage)?,
+            number(spent.cost.0),
+            number(spent.unpriced),
+        ])?;
     Ok(())
 }
 

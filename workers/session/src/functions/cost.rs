@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use rusqlite::params;
+use rusqlite::{OptionalExtension as _, params};
 use teamster_mesh::{Ctx, Function};
 use teamster_protocol::{
     Class, Fault, SessionId,
@@ -28,7 +28,7 @@ const OFFSET_MINUTES_MAX: i32 = 18 * 60;
 pub(super) fn function(projection: &Arc<Projection>) -> Result<Function, ParseError> {
     let contract = super::contract::<CostRequest, CostReply>(
         "session::cost",
-        "Adds up tokens and money by session, model and day. The rows add up to the total exactly.",
+        "Adds up tokens and money by session, model and day, deleted sessions included. The rows add up to the total exactly.",
         Class::Read,
     )?;
     let projection = Arc::clone(projection);
@@ -76,7 +76,8 @@ type Key = Vec<Part>;
 /// One part of a group's name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
-    Session(String),
+    /// Its id, and whether it is deleted.
+    Session(String, bool),
     Model(String),
     Day(i64),
 }
@@ -85,15 +86,15 @@ enum Part {
 fn add_up(db: &Db, request: &CostRequest) -> Result<Option<CostReply>, StoreError> {
     let within = match &request.session_id {
         None => None,
-        Some(session) => match super::get::find(db, session)? {
-            Some((id, _)) => Some(id),
+        Some(session) => match spender(db, session)? {
+            Some(id) => Some(id),
             None => return Ok(None),
         },
     };
     let mut statement = db.connection()?.prepare_cached(
-        "SELECT session.name, model, at_ms, attempts, usage, cost
+        "SELECT session.name, session.status = ?1, model, at_ms, count, attempts, usage, cost, unpriced
          FROM generation JOIN session ON session.id = generation.session
-         WHERE session.status <> ?1 AND (?2 IS NULL OR generation.session = ?2)
+         WHERE (?2 IS NULL OR generation.session = ?2)
            AND at_ms >= ?3 AND (?4 IS NULL OR at_ms < ?4)",
     )?;
     let mut rows = statement.query(params![
@@ -106,21 +107,20 @@ fn add_up(db: &Db, request: &CostRequest) -> Result<Option<CostReply>, StoreErro
     let mut total = CostSum::default();
     while let Some(row) = rows.next()? {
         let usage: Usage =
-            serde_json::from_str(row.get_ref(4)?.as_str().map_err(rusqlite::Error::from)?)?;
-        let cost: Option<i64> = row.get(5)?;
+            serde_json::from_str(row.get_ref(6)?.as_str().map_err(rusqlite::Error::from)?)?;
         let one = CostSum {
-            generations: 1,
-            attempts: unsigned(row.get(3)?),
+            generations: unsigned(row.get(4)?),
+            attempts: unsigned(row.get(5)?),
             usage,
-            cost: NanoUsd(cost.map_or(0, unsigned)),
-            unpriced: u64::from(cost.is_none()),
+            cost: NanoUsd(unsigned(row.get(7)?)),
+            unpriced: unsigned(row.get(8)?),
         };
         let mut key = Key::new();
         for by in &request.by {
             key.push(match by {
-                CostBy::Session => Part::Session(row.get(0)?),
-                CostBy::Model => Part::Model(row.get(1)?),
-                CostBy::Day => Part::Day(day(row.get(2)?, request.utc_offset_minutes)),
+                CostBy::Session => Part::Session(row.get(0)?, row.get(1)?),
+                CostBy::Model => Part::Model(row.get(2)?),
+                CostBy::Day => Part::Day(day(row.get(3)?, request.utc_offset_minutes)),
             });
         }
         add(&mut total, &one);
@@ -131,6 +131,18 @@ fn add_up(db: &Db, request: &CostRequest) -> Result<Option<CostReply>, StoreErro
         rows: rows.map(|(key, sum)| named(key, sum)).collect(),
         total,
     }))
+}
+
+/// The number of the row of a session that is there or has spent something before it was deleted.
+fn spender(db: &Db, session: &SessionId) -> Result<Option<i64>, StoreError> {
+    Ok(db
+        .connection()?
+        .prepare_cached(
+            "SELECT id FROM session WHERE name = ?1 AND (status <> ?2
+               OR EXISTS (SELECT 1 FROM generation WHERE generation.session = session.id))",
+        )?
+        .query_row([session.as_str(), DELETED], |row| row.get(0))
+        .optional()?)
 }
 
 fn add(sum: &mut CostSum, one: &CostSum) {
@@ -144,13 +156,17 @@ fn add(sum: &mut CostSum, one: &CostSum) {
 fn named(key: Key, sum: CostSum) -> CostRow {
     let mut row = CostRow {
         session_id: None,
+        deleted: false,
         model: None,
         day: None,
         sum,
     };
     for part in key {
         match part {
-            Part::Session(name) => row.session_id = SessionId::parse(name).ok(),
+            Part::Session(name, is_deleted) => {
+                row.session_id = SessionId::parse(name).ok();
+                row.deleted = is_deleted;
+            }
             Part::Model(model) => row.model = Some(model),
             Part::Day(day) => row.day = Some(date(day)),
         }

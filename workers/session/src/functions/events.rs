@@ -2,24 +2,20 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use rusqlite::params;
 use serde::Deserialize;
 use teamster_mesh::{Ctx, Function};
 use teamster_protocol::{
     Class, Fault,
     function::session::{EventEntry, EventsReply, EventsRequest},
     id::ParseError,
-    limits,
 };
 
+use super::page::Page;
 use crate::{
     error::StoreError,
     projection::{About, Projection},
-    store::{Db, number, unsigned},
+    store::{Db, unsigned},
 };
-
-/// Commits of one answer when nothing is asked for.
-const COUNT: u32 = 200;
 
 /// The function.
 pub(super) fn function(projection: &Arc<Projection>) -> Result<Function, ParseError> {
@@ -35,7 +31,6 @@ pub(super) fn function(projection: &Arc<Projection>) -> Result<Function, ParseEr
 }
 
 /// Where the wanted commits lie.
-#[derive(Default)]
 struct Part {
     seqs: BTreeSet<u64>,
     upto: u64,
@@ -87,30 +82,20 @@ async fn events(
 }
 
 fn part(db: &Db, request: &EventsRequest) -> Result<Option<Part>, StoreError> {
-    let Some((id, info)) = super::get::find(db, &request.session_id)? else {
-        return Ok(None);
+    let page = Page {
+        session: &request.session_id,
+        from: request.after,
+        limit: request.limit,
     };
-    let count = request
-        .limit
-        .unwrap_or(COUNT)
-        .clamp(1, limits::MESSAGES_LISTED_MAX);
-    let mut statement = db.connection()?.prepare_cached(
-        "SELECT n, seq, bytes FROM place WHERE session = ?1 AND n > ?2 ORDER BY n LIMIT ?3",
-    )?;
-    let mut rows = statement.query(params![id, number(request.after), count])?;
-    let mut part = Part {
-        upto: request.after,
+    let statement =
+        "SELECT n, seq, bytes FROM place WHERE session = ?1 AND n > ?2 ORDER BY n LIMIT ?3";
+    let found = page.read(db, statement, |row| {
+        let bytes = usize::try_from(unsigned(row.get(2)?)).unwrap_or(usize::MAX);
+        Ok(((unsigned(row.get(0)?), unsigned(row.get(1)?)), bytes))
+    })?;
+    Ok(found.map(|(info, places)| Part {
+        upto: places.last().map_or(request.after, |(n, _)| *n),
+        seqs: places.into_iter().map(|(_, seq)| seq).collect(),
         commits: info.commits,
-        ..Part::default()
-    };
-    let mut bytes = 0;
-    while let Some(row) = rows.next()? {
-        bytes += unsigned(row.get(2)?);
-        if bytes > limits::LISTING_BYTES_MAX as u64 && !part.seqs.is_empty() {
-            break;
-        }
-        part.upto = unsigned(row.get(0)?);
-        part.seqs.insert(unsigned(row.get(1)?));
-    }
-    Ok(Some(part))
+    }))
 }

@@ -2,24 +2,20 @@
 
 use std::sync::Arc;
 
-use rusqlite::params;
 use teamster_mesh::{Ctx, Function};
 use teamster_protocol::{
     Class, Fault,
     function::session::{MessageEntry, MessagesReply, MessagesRequest},
     id::ParseError,
-    limits,
 };
 
+use super::page::Page;
 use crate::{
     error::StoreError,
     message::join,
     projection::{About, Projection},
-    store::{Db, number, unsigned},
+    store::{Db, unsigned},
 };
-
-/// Messages of one answer when nothing is asked for.
-const COUNT: u32 = 200;
 
 /// The function.
 pub(super) fn function(projection: &Arc<Projection>) -> Result<Function, ParseError> {
@@ -47,32 +43,23 @@ async fn messages(
 }
 
 fn page(db: &Db, request: &MessagesRequest) -> Result<Option<MessagesReply>, StoreError> {
-    let Some((id, info)) = super::get::find(db, &request.session_id)? else {
-        return Ok(None);
+    let page = Page {
+        session: &request.session_id,
+        from: request.skip,
+        limit: request.limit,
     };
-    let count = request
-        .limit
-        .unwrap_or(COUNT)
-        .clamp(1, limits::MESSAGES_LISTED_MAX);
-    let mut statement = db.connection()?.prepare_cached(
-        "SELECT n, at_ms, text, rest FROM message WHERE session = ?1 AND place >= ?2 ORDER BY place LIMIT ?3",
-    )?;
-    let mut rows = statement.query(params![id, number(request.skip), count])?;
-    let mut messages = Vec::new();
-    let mut bytes = 0;
-    while let Some(row) = rows.next()? {
+    let statement = "SELECT n, at_ms, text, rest FROM message WHERE session = ?1 AND place >= ?2 ORDER BY place LIMIT ?3";
+    let found = page.read(db, statement, |row| {
         let (text, rest): (String, String) = (row.get(2)?, row.get(3)?);
-        bytes += text.len() + rest.len();
-        if bytes > limits::LISTING_BYTES_MAX && !messages.is_empty() {
-            break;
-        }
-        messages.push(MessageEntry {
+        let bytes = text.len() + rest.len();
+        let entry = MessageEntry {
             n: unsigned(row.get(0)?),
             at_ms: unsigned(row.get(1)?),
             message: join(serde_json::from_str(&rest)?, text),
-        });
-    }
-    Ok(Some(MessagesReply {
+        };
+        Ok((entry, bytes))
+    })?;
+    Ok(found.map(|(info, messages)| MessagesReply {
         messages,
         total: info.messages,
     }))

@@ -1,11 +1,14 @@
 //! Costs: what the log says, added up to the last billionth.
 
+use teamster_core::turn::{fold::Fold, state::State};
 use teamster_protocol::{
     Phase,
     function::session::{CostBy, CostReply, CostRequest, CostSum, GetRequest, SessionInfo},
 };
 
-use crate::rig::{Rig, Writer, answered, began, created, ended, interrupted, said, session};
+use crate::rig::{
+    Rig, Writer, answered, began, created, deleted_with, ended, interrupted, said, session,
+};
 
 /// 2026-11-30T23:30:00Z.
 const EVENING_MS: u64 = 1_796_081_400_000;
@@ -113,6 +116,75 @@ async fn obs_2_the_parts_add_up_to_the_total() {
         assert_eq!((sum.usage, sum.cost), (info.usage, info.cost));
         assert_eq!(sum.unpriced > 0, info.cost_is_partial);
     }
+}
+
+/// OBS-2: what a session spent is spent also when it is deleted: by model, by day of any clock, in sum, in the file and in one
+/// that is built anew from a log of which only the tombstone is left; by session it shows as deleted.
+#[tokio::test(flavor = "multi_thread")]
+async fn obs_2_what_a_deleted_session_spent_stays_spent() {
+    use CostBy::{Day, Model, Session};
+    let mut rig = Rig::start().await;
+    spend(&rig).await;
+    let mut gone = Writer::new(&rig, "gone");
+    gone.at_ms = Some(EVENING_MS);
+    let events = vec![created("c"), said("x"), began(1)];
+    gone.commit(Phase::Active, events).await;
+    let answer = answered(2, "y", "p/a", 11, Some(1000));
+    gone.commit(Phase::Idle, vec![answer, ended(1)]).await;
+    let questions = [
+        vec![],
+        vec![Model],
+        vec![Day],
+        vec![Day, Model],
+        vec![Session, Model],
+    ];
+    let mut before = Vec::new();
+    for (groups, offset) in questions.iter().zip([0, 45, 45, -120, 0]) {
+        before.push(cost(&rig, &by(groups, offset)).await);
+    }
+    let state = folded(&rig, &gone).await;
+    let tombstone = deleted_with(1, state.spent.rows().to_vec());
+    gone.commit(Phase::Deleted, vec![tombstone]).await;
+    for is_new in [false, true] {
+        if is_new {
+            let log = rig.mesh.log();
+            let erased = log.erase_before(&gone.session, gone.seq).await;
+            assert_eq!(erased.expect("erased"), 2);
+            rig.stop_worker().await;
+            std::fs::remove_file(rig.file()).expect("the file was there");
+            rig.start_worker().await;
+        }
+        for ((groups, offset), mut want) in questions
+            .iter()
+            .zip([0, 45, 45, -120, 0])
+            .zip(before.clone())
+        {
+            for row in &mut want.rows {
+                row.deleted = row.session_id == Some(session("gone"));
+            }
+            let found = cost(&rig, &by(groups, offset)).await;
+            assert_eq!(found, want, "{groups:?}, built anew: {is_new}");
+        }
+        let own = CostRequest {
+            session_id: Some(session("gone")),
+            ..CostRequest::default()
+        };
+        assert_eq!(cost(&rig, &own).await.total.cost.0, 1000);
+    }
+}
+
+/// The state that a session's log folds to.
+async fn folded(rig: &Rig, writer: &Writer) -> State {
+    let log = rig.mesh.log();
+    let mut fold = Fold::new(State::new(writer.session.clone()));
+    for stored in log
+        .read(&writer.session, 0, writer.seq)
+        .await
+        .expect("read")
+    {
+        fold.take(&stored.body, stored.seq);
+    }
+    fold.finish().expect("sound")
 }
 
 /// OBS-2: a day is one of the asker's calendar.

@@ -174,3 +174,46 @@ async fn notices_of_two_workers_and_a_killed_broker_are_whole_and_in_order() {
     known.check_order();
     assert_eq!(known.count(), total);
 }
+
+/// WEB-1: EVENTS is deleted while everything runs: it is made anew, what was committed since stands in it, and a consumer that
+/// was reading is told that there is a hole.
+#[tokio::test(flavor = "multi_thread")]
+async fn web_1_a_deleted_stream_of_notices_is_made_anew_and_consumers_are_told() {
+    let rig = Rig::start().await;
+    session_of(&rig, "one", 2).await;
+    let mut known = Known::default();
+    let mut reading = follow(&rig, 0).await;
+    read(&mut reading, &mut known, 9).await;
+    let deleted = rig
+        .mesh
+        .request(
+            "$JS.API.STREAM.DELETE.EVENTS".to_owned(),
+            Vec::new().into(),
+            LIMIT,
+        )
+        .await
+        .expect("an answer");
+    assert!(
+        String::from_utf8_lossy(&deleted).contains("\"success\":true"),
+        "{deleted:?}"
+    );
+    session_of(&rig, "two", 1).await;
+    wait::until(LIMIT, "EVENTS is made anew", || async {
+        rig.mesh.notices().window().await.is_ok()
+    })
+    .await;
+    let mut since = Known::default();
+    read(&mut follow(&rig, 0).await, &mut since, 5).await;
+    since.check_order();
+    assert_eq!(since.seen.keys().collect::<Vec<_>>(), [&session("two")]);
+    while known.resyncs == 0 {
+        let next = wait::within(LIMIT, "a word about the hole", reading.next()).await;
+        known.take(next.expect("open"));
+    }
+    let mut writer = Writer::new(&rig, "three");
+    writer.commit(Phase::Idle, vec![created("three")]).await;
+    while !known.seen.contains_key(&session("three")) {
+        let next = wait::within(LIMIT, "the next notice", reading.next()).await;
+        known.take(next.expect("open"));
+    }
+}

@@ -20,7 +20,7 @@ use teamster_protocol::{
     input::{Decision, TurnOptions},
     message::{Content, ResultKind, StopReason, WireCall},
     policy::{Effect, Judgement, Labels},
-    usage::{NanoUsd, Usage},
+    usage::{NanoUsd, Spent, Usage},
 };
 use teamster_session::{Config, worker};
 use teamster_testkit::Nats;
@@ -309,7 +309,17 @@ pub(crate) fn deleted(turns: u64, approvals: Vec<ApprovalDigest>) -> Event {
         queued: 0,
         approvals,
         keys: Vec::new(),
+        spent: Vec::new(),
     }
+}
+
+/// The end of a session of `turns` turns, with what it spent.
+pub(crate) fn deleted_with(turns: u64, rows: Vec<Spent>) -> Event {
+    let mut event = deleted(turns, Vec::new());
+    if let Event::SessionDeleted { spent, .. } = &mut event {
+        *spent = rows;
+    }
+    event
 }
 
 pub(crate) fn finished(number: u64, text: &str) -> Event {

@@ -161,6 +161,10 @@ pub(super) fn delete(
         .skip(older)
         .map(SpentKey::from)
         .chain([own]);
+    let mut spent = state.spent.clone();
+    for event in &events {
+        spent.note(event, state.options.model.as_deref(), at_ms);
+    }
     events.push(Event::SessionDeleted {
         by,
         turns: state.turns,
@@ -172,6 +176,7 @@ pub(super) fn delete(
             .map(|entry| withdrawn(entry, at_ms))
             .collect(),
         keys: keys.collect(),
+        spent: spent.rows().to_vec(),
     });
     Ok(events)
 }

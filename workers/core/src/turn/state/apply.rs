@@ -53,6 +53,7 @@ impl State {
                 self.with_turn(|turn| turn.start_generation(request, *step, n));
             }
             Event::GenerationFinished { .. } | Event::GenerationInterrupted { .. } => {
+                self.spent.note(event, self.options.model.as_deref(), at_ms);
                 self.end_generation(event);
             }
             Event::MetaChanged {
