@@ -3,7 +3,11 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
-use teamster_protocol::{Message, event::EndReason, function::session::ChangeReply};
+use teamster_protocol::{
+    Message,
+    event::EndReason,
+    function::{harness::SendReply, router::ChatRequest, session::ChangeReply},
+};
 
 use crate::scene::{Parts, Scene, says, session};
 
@@ -74,13 +78,26 @@ async fn ctx_1_a_session_that_its_own_words_fill_can_be_gone_on_from_an_earlier_
         .expect("it is begun");
     let fork = session("t");
     for turns in 1..=2 {
-        scene.send(&fork, "and now?").await;
+        // Nothing is asked for here: the fork does as the source did.
+        let request = json!({"session_id": fork, "message": "and now?"});
+        let _: SendReply = scene
+            .operate("harness::send", &request)
+            .await
+            .expect("accepted");
         let reasons = scene.ended(&fork, turns).await;
         assert_eq!(reasons.last(), Some(&EndReason::Completed));
     }
     let heard = scene.requests.lock().expect("lock").clone();
-    let last = heard.last().expect("requests").messages.len();
-    assert!(last > 4, "it goes on with what was said before: {last}");
+    let (first, last) = (heard.first(), heard.last().expect("requests"));
+    let count = last.messages.len();
+    assert!(count > 4, "it goes on with what was said before: {count}");
+    let names = |request: &ChatRequest| -> Vec<String> {
+        let tools = request.tools.iter();
+        tools.map(|tool| tool.name.clone()).collect()
+    };
+    let offered = names(last);
+    assert_eq!(offered, names(first.expect("requests")));
+    assert!(!offered.is_empty(), "the same functions are offered");
 }
 
 /// CTX-1: where no context worker answers, the model gets the end of the history in whole turns, within the configured bytes, however

@@ -421,7 +421,7 @@ pub struct Fork {
     pub transcript: BlobRef,
     /// How many messages that are.
     pub messages: u64,
-    /// The options of the source's last turn.
+    /// What the turns of the source were asked for; it holds for those of the fork.
     #[serde(default, skip_serializing_if = "TurnOptions::is_empty")]
     pub options: TurnOptions,
     /// Calls whose results are masked.

@@ -126,6 +126,8 @@ impl State {
             at_ms,
         });
         self.options = fork.options.clone();
+        // What the source was asked for holds in the fork as it would have held there.
+        *self.wanted = fork.options.clone();
         self.masked = fork.masked.iter().cloned().collect();
         self.stored.clone_from(&fork.stored);
         self.base = Some(Base {

@@ -61,7 +61,8 @@ pub fn taken(state: &State) -> Taken {
         .cloned()
         .collect();
     let origin = state.origin.as_ref();
-    let options = state.asked.clone().or(&state.options);
+    // Not what was configured when its last turn began: that may have changed.
+    let options = state.asked.clone().or(&state.wanted);
     Taken {
         masked,
         stored: state.stored.clone(),

@@ -331,6 +331,11 @@ fn dur_2_a_fork_begins_a_session_and_never_one_that_exists() {
     assert_eq!(draft.state().transcript.first(), messages.first());
     assert_eq!(draft.state().missing(), None);
     assert_eq!(draft.state().options.model.as_deref(), Some("a/b"));
+    assert_eq!(
+        draft.state().wanted.model.as_deref(),
+        Some("a/b"),
+        "later turns, too"
+    );
 }
 
 /// DUR-2, DUR-9: what a fork takes over has no open call, no budget and no approval; the source stays as it is.
