@@ -1,5 +1,6 @@
 //! `teamster config`: which value is in force, where it comes from, and how it is changed while the workers run.
 
+mod apply;
 mod change;
 mod known;
 
@@ -31,6 +32,8 @@ pub(super) enum Command {
     Set(change::Set),
     /// Take away a value that was set in the mesh, so that the file counts again
     Unset(change::Unset),
+    /// Set what a file says, for whole sections
+    Apply(apply::Apply),
     /// Each value, the layer it comes from, and what was not taken
     Explain(Explain),
     /// The revisions of what is set in the mesh for a worker
@@ -68,6 +71,7 @@ pub(super) async fn run(global: &Global, out: &Output, command: Command) -> Resu
         Command::Get(options) => get(global, out, options.key.as_deref()).await,
         Command::Set(options) => change::set(global, out, &options).await,
         Command::Unset(options) => change::unset(global, out, &options).await,
+        Command::Apply(options) => apply::run(global, out, &options).await,
         Command::Explain(options) => explain(global, out, options.key.as_deref()).await,
         Command::History(options) => history(global, out, &options.key).await,
     }

@@ -7,6 +7,7 @@ mod help;
 mod live;
 pub mod place;
 mod projection;
+mod restore;
 mod sessions;
 mod terminal;
 mod trouble;

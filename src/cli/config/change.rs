@@ -264,7 +264,7 @@ impl Change<'_> {
 
     /// Waits until the worker has seen the change, and says what became of it.
     async fn finish(&self, changed: &Changed) -> Result<Exit, Failure> {
-        let taken = self.taken(changed.revision).await?;
+        let taken = taken(&self.client, self.kind, changed.revision, &self.key).await?;
         if self.out.is_text() {
             self.out.line(&format!(
                 "{}: {} -> {} (revision {})",
@@ -294,39 +294,43 @@ impl Change<'_> {
         }
         Ok(Exit::Completed)
     }
+}
 
-    /// Whether a worker has the revision in force; a refusal is a failure.
-    async fn taken(&self, revision: u64) -> Result<bool, Failure> {
-        let until = Instant::now() + SEEN_MAX;
-        loop {
-            let Some(status) = known::status(&self.client, self.kind).await else {
-                return Ok(false);
+/// Whether a worker has the revision in force; a refusal is a failure. `key` is what to take away then.
+pub(super) async fn taken(
+    client: &Client,
+    kind: &Kind,
+    revision: u64,
+    key: &str,
+) -> Result<bool, Failure> {
+    let until = Instant::now() + SEEN_MAX;
+    loop {
+        let Some(status) = known::status(client, kind).await else {
+            return Ok(false);
+        };
+        if status.seen.is_some_and(|seen| seen >= revision) {
+            let refusal = status.refusals.into_iter().find(|refusal| {
+                matches!(&refusal.layer, crate::config::explain::Layer::Live(of) if of.revision == revision)
+            });
+            return match refusal {
+                None => Ok(true),
+                Some(refusal) => Err(Failure::new(
+                    Exit::Failed,
+                    "config.not_taken",
+                    format_args!(
+                        "{} keeps its last good values: {}",
+                        kind.name, refusal.problem
+                    ),
+                )
+                .hint(format_args!(
+                    "set another value, or teamster config unset {key}"
+                ))),
             };
-            if status.seen.is_some_and(|seen| seen >= revision) {
-                let refusal = status.refusals.into_iter().find(|refusal| {
-                    matches!(&refusal.layer, crate::config::explain::Layer::Live(of) if of.revision == revision)
-                });
-                return match refusal {
-                    None => Ok(true),
-                    Some(refusal) => Err(Failure::new(
-                        Exit::Failed,
-                        "config.not_taken",
-                        format_args!(
-                            "{} keeps its last good values: {}",
-                            self.worker, refusal.problem
-                        ),
-                    )
-                    .hint(format_args!(
-                        "set another value, or teamster config unset {}",
-                        self.key
-                    ))),
-                };
-            }
-            if Instant::now() >= until {
-                return Ok(false);
-            }
-            tokio::time::sleep(PAUSE).await;
         }
+        if Instant::now() >= until {
+            return Ok(false);
+        }
+        tokio::time::sleep(PAUSE).await;
     }
 }
 
@@ -341,7 +345,7 @@ fn values(text: &str) -> Vec<Value> {
     }
 }
 
-fn refused(kind: &Kind, problem: &Problem) -> Failure {
+pub(super) fn refused(kind: &Kind, problem: &Problem) -> Failure {
     let failure = Failure::usage(
         "config.refused",
         match &problem.key {
@@ -356,7 +360,7 @@ fn refused(kind: &Kind, problem: &Problem) -> Failure {
 }
 
 /// Where a secret may have been typed, the value is not repeated.
-fn without(mut failure: Failure, text: &str, key: &str) -> Failure {
+pub(super) fn without(mut failure: Failure, text: &str, key: &str) -> Failure {
     let may_be_secret = key.starts_with("router.providers.");
     let text = text.trim();
     if may_be_secret && text.len() >= 4 {
@@ -366,7 +370,7 @@ fn without(mut failure: Failure, text: &str, key: &str) -> Failure {
 }
 
 /// Who changes something: the user and the machine, as far as they are known.
-fn person() -> String {
+pub(super) fn person() -> String {
     let user = nix::unistd::User::from_uid(nix::unistd::getuid());
     let user = match user {
         Ok(Some(user)) => user.name,

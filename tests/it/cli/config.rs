@@ -275,6 +275,109 @@ async fn cli_1_what_cannot_be_set_is_refused_and_not_written() {
     up.ended(Duration::from_mins(1)).await;
 }
 
+/// CONF-1: a file is set as a whole or not at all, a repetition changes nothing, a dry run writes nothing, and the file that is
+/// shipped is fit.
+#[tokio::test]
+async fn conf_1_a_file_is_applied_whole_or_not_at_all() {
+    let place = Place::new();
+    let mut up = place.up().await;
+    let path = place.file("seed.yaml");
+    let file = path.to_str().expect("text");
+    let changed = |reply: &Value| -> Vec<(String, bool)> {
+        let sections = reply["sections"].as_array().expect("a list").iter();
+        sections
+            .map(|one| {
+                let name = one["section"].as_str().expect("a text");
+                (name.to_owned(), one["changed"] == true)
+            })
+            .collect()
+    };
+    let both = |is_changed| {
+        vec![
+            ("context".to_owned(), is_changed),
+            ("harness".to_owned(), is_changed),
+        ]
+    };
+    // The second section is wrong: the first is not written either, and no secret is repeated.
+    for (text, code, says) in [
+        (
+            "harness: {max_calls: 4}\ncontext: {default_window: 0}\n",
+            "config.refused",
+            "default_window",
+        ),
+        (
+            "harness: {max_calls: 4}\nmesh: {replicas: 3}\n",
+            "config.not_live",
+            "mesh",
+        ),
+        (
+            "harness: {max_calls: 4}\nhoneybee: {}\n",
+            "config.key",
+            "honeybee",
+        ),
+        (
+            "harness: {max_calls: 4}\nsession: {file: /x}\n",
+            "config.refused",
+            "own machine",
+        ),
+        (
+            "harness: {max_calls: 4}\nrouter: {providers: {openai: sk-secret-1}}\n",
+            "config.refused",
+            "router",
+        ),
+        (
+            "harness: {max_calls: null}\n",
+            "config.refused",
+            "says nothing",
+        ),
+        ("- harness\n", "config.refused", "mapping"),
+        ("harness: [\n", "config.refused", "nothing was written"),
+    ] {
+        std::fs::write(&path, text).expect("written");
+        let apply = ["config", "apply", file, "--json"];
+        let output = place.run(&apply).await;
+        check_failure(&apply, &output, (2, code));
+        let said = document(&output).to_string();
+        assert!(said.contains(says) && !said.contains("sk-secret"), "{said}");
+    }
+    let history = place.json(&["config", "history", "harness"]).await;
+    assert_eq!(history["revisions"], json!([]), "nothing was written");
+
+    std::fs::write(
+        &path,
+        "harness: {max_calls: 4}\ncontext: {default_window: 9000}\n",
+    )
+    .expect("written");
+    let dry = place.json(&["config", "apply", file, "--dry-run"]).await;
+    assert_eq!((changed(&dry), &dry["dry_run"]), (both(true), &true.into()));
+    assert_ne!(place.get("harness.max_calls").await, 4);
+    let applied = place.json(&["config", "apply", file]).await;
+    assert_eq!(changed(&applied), both(true));
+    assert!(
+        applied["sections"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .all(|one| one["in_force"] == true),
+        "{applied}"
+    );
+    assert_eq!(place.get("harness.max_calls").await, 4);
+    assert_eq!(place.get("context.default_window").await, 9000);
+    let again = place.json(&["config", "apply", file]).await;
+    assert_eq!(changed(&again), both(false));
+
+    // The mesh holds what the file says of its sections and nothing else of them; others stay.
+    std::fs::write(&path, "harness: {}\n").expect("written");
+    place.json(&["config", "apply", file]).await;
+    assert_ne!(place.get("harness.max_calls").await, 4);
+    assert_eq!(place.get("context.default_window").await, 9000);
+    let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/config/seed.yaml");
+    let shipped = place.json(&["config", "apply", shipped]).await;
+    assert_eq!(changed(&shipped).len(), 2, "{shipped}");
+    up.interrupt();
+    up.ended(Duration::from_mins(1)).await;
+}
+
 /// Without a mesh the files alone are explained, and what would not start is told.
 #[tokio::test]
 async fn without_a_mesh_the_files_are_explained() {

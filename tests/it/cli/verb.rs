@@ -64,6 +64,7 @@ const VERBS: &[(&str, &[&str], Needs)] = &[
     ("config get", &[], Files),
     ("config set", &["harness.nothing", "7"], Mesh),
     ("config unset", &["harness.nothing"], Mesh),
+    ("config apply", &["/dev/null"], Mesh),
     ("config explain", &["harness.nothing"], Files),
     ("config history", &["harness"], Mesh),
     ("workers ls", &[], Mesh),
