@@ -3,7 +3,7 @@
 //! ```sh
 //! teamster up                                         # in one terminal
 //! cargo run --example weather                         # in another one
-//! teamster functions ls --prefix weather::
+//! teamster functions ls weather::
 //! teamster run --allow 'weather::*' "is it warmer in Lisbon or in Oslo?"
 //! ```
 //!

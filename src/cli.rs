@@ -255,6 +255,13 @@ fn start(cli: Cli, out: &Output) -> Result<Exit, Failure> {
 
 async fn dispatch(cli: Cli, out: &Output) -> Result<Exit, Failure> {
     let global = &cli.global;
+    if global.creds.is_some() && global.nats.is_none() {
+        return Err(Failure::usage(
+            "cli.usage",
+            "--creds (or TEAMSTER_CREDS) is for a server that --nats names, and none is named",
+        )
+        .hint("add --nats URL, or leave the credentials out"));
+    }
     match cli.command {
         Command::Demo(options) => Box::pin(demo::run(global, out, options)).await,
         Command::Run(options) => Box::pin(run::run(global, out, options)).await,

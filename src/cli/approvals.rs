@@ -40,6 +40,13 @@ pub(super) enum Command {
     History(History),
 }
 
+/// Reads an approval's id.
+fn approval(text: &str) -> Result<ApprovalId, String> {
+    ApprovalId::parse(text).map_err(|_| {
+        "an approval's id is `apr_` and what follows it; `teamster approvals ls` lists what waits".to_owned()
+    })
+}
+
 /// What waits, oldest first.
 #[derive(Debug, Args)]
 pub(super) struct Ls {
@@ -52,7 +59,7 @@ pub(super) struct Ls {
 #[derive(Debug, Args)]
 pub(super) struct Show {
     /// The request
-    #[arg(value_name = "APPROVAL")]
+    #[arg(value_name = "APPROVAL", value_parser = approval)]
     approval: ApprovalId,
 }
 
@@ -60,7 +67,7 @@ pub(super) struct Show {
 #[derive(Debug, Args)]
 pub(super) struct Approve {
     /// The request
-    #[arg(value_name = "APPROVAL")]
+    #[arg(value_name = "APPROVAL", value_parser = approval)]
     approval: ApprovalId,
     /// SHA-256 of the argument bytes that you have seen; another call than that is not approved
     #[arg(long, value_name = "SHA256", value_parser = show::digest)]
@@ -77,7 +84,7 @@ pub(super) struct Approve {
 #[derive(Debug, Args)]
 pub(super) struct Deny {
     /// The request
-    #[arg(value_name = "APPROVAL")]
+    #[arg(value_name = "APPROVAL", value_parser = approval)]
     approval: ApprovalId,
     /// Why; the model reads it
     #[arg(long, value_name = "TEXT")]
@@ -275,7 +282,7 @@ async fn decide(out: &Output, reply: &GetReply, mut wanted: Decision) -> Result<
                 }
             }
             Answer::Details => out.say(&show::details(&reply.request.arguments)),
-            Answer::Unclear => {}
+            Answer::Unclear => out.say(ask::UNCLEAR),
         }
     }
 }

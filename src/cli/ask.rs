@@ -76,6 +76,10 @@ pub(super) enum Answer {
 pub(super) const QUESTION: &str =
     "run exactly this? [y]es · [n]o, with a reason if you like · [e]dit · [d]etails: ";
 
+/// What is said to an answer that decides nothing.
+pub(super) const UNCLEAR: &str =
+    "nothing is decided: answer y, n (with a reason if you like), e or d, and Enter";
+
 /// Reads an answer. There is no default: an empty line decides nothing.
 pub(super) fn read(line: &str) -> Answer {
     let line = line.trim();

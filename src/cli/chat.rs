@@ -86,6 +86,9 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
         options.session
     };
     let is_new = session.is_none();
+    if let Some(notice) = compose::before(&client, session.as_ref()).await?.notice {
+        out.note(&format!("warning: {notice}"));
+    }
     let (here, past) = match session {
         Some(id) => Here::load(&client, id).await?,
         None => (
@@ -146,7 +149,7 @@ async fn newest(client: &Client) -> Result<SessionId, Failure> {
     newest.map(|(_, session)| session).ok_or_else(|| {
         Failure::new(
             Exit::Failed,
-            "session.unknown",
+            "session.not_found",
             "there is no session to go on with",
         )
         .hint("teamster chat begins one")

@@ -8,7 +8,7 @@ use std::{
 use clap::{Args, ValueEnum};
 use teamster_core::display;
 use teamster_protocol::{
-    SessionId,
+    Commit, Event, Phase, SessionId,
     function::harness::{SendReply, SendRequest},
     input::{SessionOptions, TurnOptions},
     limits,
@@ -16,7 +16,7 @@ use teamster_protocol::{
     usage::{Budget, NanoUsd},
 };
 
-use super::{failure::Failure, place};
+use super::{failure::Failure, place, show};
 use crate::client::{Client, Error, session::Session};
 
 /// What the model of a new session may call: files, its own earlier results, and commands, about which policy asks a person
@@ -39,10 +39,10 @@ pub(super) struct Turn {
     #[arg(long, value_enum)]
     pub expose: Option<Expose>,
     /// Steps (generations) that the turn may take
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_turns: Option<u32>,
     /// Tokens of all kinds that the turn may use
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub max_tokens: Option<u64>,
     /// Money that the turn may cost, in US dollars
     #[arg(long, value_name = "USD", value_parser = dollars)]
@@ -51,7 +51,7 @@ pub(super) struct Turn {
     #[arg(long, value_name = "N")]
     pub max_calls: Option<u32>,
     /// Seconds that the turn may take; waiting for a person does not count
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub max_seconds: Option<u64>,
 }
 
@@ -231,15 +231,16 @@ fn dollars(text: &str) -> Result<NanoUsd, String> {
 }
 
 /// The message: the words, or standard input where there are none or only `-`.
-pub(super) fn message(words: &[String]) -> Result<String, Failure> {
+/// `how` is the command that takes it, for the example.
+pub(super) fn message(words: &[String], how: &str) -> Result<String, Failure> {
     let text = match words {
-        [] => standard_input()?,
-        [dash] if dash == "-" => standard_input()?,
+        [] => standard_input(how)?,
+        [dash] if dash == "-" => standard_input(how)?,
         words => words.join(" "),
     };
     if text.trim().is_empty() {
         return Err(Failure::usage("cli.no_message", "the message is empty")
-            .hint("teamster run \"what is in this directory?\""));
+            .hint(format_args!("{how} \"what is in this directory?\"")));
     }
     if text.len() > limits::MESSAGE_BYTES_MAX {
         return Err(Failure::usage(
@@ -255,11 +256,14 @@ pub(super) fn message(words: &[String]) -> Result<String, Failure> {
     Ok(text)
 }
 
-fn standard_input() -> Result<String, Failure> {
+fn standard_input(how: &str) -> Result<String, Failure> {
     use std::io::IsTerminal as _;
     if std::io::stdin().is_terminal() {
-        return Err(Failure::usage("cli.no_message", "there is no message")
-            .hint("teamster run \"what is in this directory?\", or pipe the message in"));
+        return Err(
+            Failure::usage("cli.no_message", "there is no message").hint(format_args!(
+                "{how} \"what is in this directory?\", or pipe the message in"
+            )),
+        );
     }
     let mut bytes = Vec::new();
     std::io::stdin()
@@ -273,6 +277,57 @@ fn standard_input() -> Result<String, Failure> {
         })?;
     String::from_utf8(bytes)
         .map_err(|_| Failure::usage("cli.stdin", "standard input is not valid UTF-8"))
+}
+
+/// How a session stands before a message is sent to it.
+pub(super) struct Before {
+    /// Whether the message begins it.
+    pub is_new: bool,
+    /// What has to be said where a session of this id was deleted.
+    pub notice: Option<String>,
+}
+
+/// Looks how a session stands before a message is sent to it.
+///
+/// A message to a deleted session is taken and begins a new one, as a message under an id that was never used does: ids are
+/// names that scripts choose (`nightly`), and a deletion must not make a name useless. What the old one had (transcript,
+/// workspace, functions) is gone for good, so that the new one gets what every new session gets, and it is said, because
+/// whoever names a session may expect that it remembers.
+pub(super) async fn before(
+    client: &Client,
+    session: Option<&SessionId>,
+) -> Result<Before, Failure> {
+    let nothing = Before {
+        is_new: true,
+        notice: None,
+    };
+    let Some(id) = session else {
+        return Ok(nothing);
+    };
+    let Some(tail) = client.mesh().log().tail(id).await? else {
+        return Ok(nothing);
+    };
+    // What cannot be read is there; the harness says what is wrong with it.
+    let is_new = Commit::decode(&tail.body).is_ok_and(|commit| commit.head.phase == Phase::Deleted);
+    let deleted_at = if is_new {
+        client.commits(id).await.ok().and_then(|commits| {
+            let tombstone = commits.iter().rev().find(|(_, commit)| {
+                let mut events = commit.events.iter();
+                events.any(|event| matches!(event, Event::SessionDeleted { .. }))
+            });
+            tombstone.map(|(_, commit)| commit.at_ms)
+        })
+    } else {
+        None
+    };
+    let notice = deleted_at.map(|at_ms| {
+        format!(
+            "session {} was deleted on {}; this begins a new one of the same name, which knows nothing of the old one",
+            display::terminal(id.as_str()),
+            show::moment(at_ms)
+        )
+    });
+    Ok(Before { is_new, notice })
 }
 
 /// What a new session is created with.
@@ -345,13 +400,18 @@ mod tests {
     #[test]
     fn words_make_one_message_and_none_is_refused() {
         let words = ["what".to_owned(), "now".to_owned()];
-        assert_eq!(message(&words).expect("a message"), "what now");
         assert_eq!(
-            message(&[" ".to_owned()]).expect_err("empty").code,
+            message(&words, "teamster run").expect("a message"),
+            "what now"
+        );
+        assert_eq!(
+            message(&[" ".to_owned()], "teamster run")
+                .expect_err("empty")
+                .code,
             "cli.no_message"
         );
         let long = "x".repeat(limits::MESSAGE_BYTES_MAX + 1);
-        let failure = message(&[long]).expect_err("too long");
+        let failure = message(&[long], "teamster run").expect_err("too long");
         assert_eq!(failure.code, "cli.message_too_long");
         assert!(failure.message.contains("more than"), "{}", failure.message);
     }

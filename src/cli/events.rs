@@ -63,6 +63,12 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
         .hint("use --jsonl"));
     }
     let client = reach::client(global, out, Absent::Resume).await?;
+    // Of a deleted session its tombstone is left. Who follows may wait for one that begins later.
+    if let (Some(session), false) = (&options.session, options.follow)
+        && client.mesh().log().tail(session).await?.is_none()
+    {
+        return Err(crate::client::Error::NoSession(session.to_string()).into());
+    }
     let notices = client.mesh().notices();
     let window = notices.window().await?;
     let after = options.after.unwrap_or(0);

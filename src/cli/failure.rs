@@ -1,6 +1,6 @@
 //! The one place where errors become what a person reads, what a program parses, and an exit code.
 
-use std::{fmt, path::Path};
+use std::{fmt, io::ErrorKind, path::Path};
 
 use serde::Serialize;
 use teamster_protocol::Fault;
@@ -48,11 +48,25 @@ impl Failure {
 
     /// A file or directory that could not be used.
     pub(super) fn io(action: &str, path: &Path, error: &std::io::Error) -> Self {
-        Self::new(
+        let shown = path.display();
+        let failure = Self::new(
             Exit::Failed,
             "cli.io",
-            format_args!("cannot {action} {}: {error}", path.display()),
-        )
+            format_args!("cannot {action} {shown}: {error}"),
+        );
+        match error.kind() {
+            ErrorKind::NotFound => {
+                failure.hint("look for a slip in the path; `ls` shows what is there")
+            }
+            ErrorKind::PermissionDenied => {
+                failure.hint(format_args!("`ls -ld {shown}` shows who may do that"))
+            }
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+                failure.hint("make room on that disk, or name another place")
+            }
+            ErrorKind::IsADirectory => failure.hint("name a file, not a directory"),
+            _ => failure,
+        }
     }
 }
 
@@ -107,7 +121,7 @@ impl From<client::Error> for Failure {
             .hint(format_args!(
                 "start it: teamster worker {worker} --nats URL; `teamster up` runs all workers, `teamster doctor` shows what runs"
             )),
-            error @ Error::NoSession(_) => Self::new(Exit::Failed, "session.unknown", error)
+            error @ Error::NoSession(_) => Self::new(Exit::Failed, "session.not_found", error)
                 .hint("`teamster sessions ls` lists what there is"),
             error @ (Error::Lost { .. } | Error::Closed) => {
                 Self::new(Exit::Unavailable, "mesh.unavailable", chain(&error))

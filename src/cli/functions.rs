@@ -5,7 +5,9 @@ use std::{path::PathBuf, time::Duration};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use teamster_core::display;
-use teamster_protocol::{Arguments, Contract, Fault, FunctionId, SessionId, function::engine};
+use teamster_protocol::{
+    Arguments, Contract, Fault, FaultClass, FunctionId, SessionId, function::engine,
+};
 
 use super::{
     Global,
@@ -16,7 +18,7 @@ use super::{
     reach::{self, Absent},
     show,
 };
-use crate::client::DirectCall;
+use crate::client::{DirectCall, Error};
 
 /// List, describe and call functions.
 #[derive(Debug, Subcommand)]
@@ -165,6 +167,7 @@ async fn call(global: &Global, out: &Output, options: Call) -> Result<Exit, Fail
         None => None,
     };
     let client = reach::client(global, out, Absent::Resume).await?;
+    let function = options.function.clone();
     let reply = client
         .call(DirectCall {
             function: options.function,
@@ -173,7 +176,8 @@ async fn call(global: &Global, out: &Output, options: Call) -> Result<Exit, Fail
             workspace,
             timeout: Duration::from_secs(options.timeout),
         })
-        .await?;
+        .await
+        .map_err(|error| formed(error, &function))?;
     let value: Value = serde_json::from_slice(&reply).map_err(|error| {
         Failure::from(Fault::internal(
             "function.reply",
@@ -187,4 +191,16 @@ async fn call(global: &Global, out: &Output, options: Call) -> Result<Exit, Fail
         out.document(&json!({ "v": 1, "reply": value }))?;
     }
     Ok(Exit::Completed)
+}
+
+/// Where the request itself is wrong and nobody said what to do, the form of the function helps.
+fn formed(error: Error, function: &FunctionId) -> Failure {
+    let is_request = matches!(&error, Error::Fault(fault) if fault.class == FaultClass::Caller);
+    let failure = Failure::from(error);
+    if is_request && failure.hint.is_none() {
+        return failure.hint(format_args!(
+            "`teamster functions info {function}` shows the form of its arguments"
+        ));
+    }
+    failure
 }

@@ -70,7 +70,7 @@ pub(super) enum Approvals {
 
 pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Result<Exit, Failure> {
     let approvals = approvals(out, options.approvals)?;
-    let message = compose::message(&options.message)?;
+    let message = compose::message(&options.message, "teamster run")?;
     let created_with = compose::created_with(options.title, options.workspace.as_ref())?;
     let data = match global.nats {
         Some(_) => None,
@@ -80,16 +80,7 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
         place::keep_apart(data, workspace.as_ref())?;
     }
     let client = reach::client(global, out, Absent::Start).await?;
-    let is_new = match &options.session {
-        Some(session) => client
-            .mesh()
-            .log()
-            .tail(session)
-            .await
-            .map_err(Failure::from)?
-            .is_none(),
-        None => true,
-    };
+    let before = compose::before(&client, options.session.as_ref()).await?;
     let unpriced = options
         .turn
         .unpriced(&client, options.session.as_ref(), data.as_deref())
@@ -97,14 +88,22 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
     if let Some(warning) = &unpriced {
         out.note(&format!("warning: {warning}"));
     }
-    let request =
-        options
-            .turn
-            .request(options.session, &options.key, message, created_with, is_new);
+    let request = options.turn.request(
+        options.session,
+        &options.key,
+        message,
+        created_with,
+        before.is_new,
+    );
     let sent = client.send(request).await?;
+    let is_repeated = options.key.is_repeated(&sent);
+    let notice = before.notice.filter(|_| !is_repeated);
+    if let Some(notice) = &notice {
+        out.note(&format!("warning: {notice}"));
+    }
     let told = Told {
-        warnings: unpriced.into_iter().collect(),
-        is_repeated: options.key.is_repeated(&sent),
+        warnings: unpriced.into_iter().chain(notice).collect(),
+        is_repeated,
     };
     follow::Follower::new(out, client, data, &sent, approvals, told)
         .run()

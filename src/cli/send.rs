@@ -25,7 +25,7 @@ pub(super) struct Options {
     /// The message; nothing or `-` reads standard input
     #[arg(value_name = "MESSAGE")]
     message: Vec<String>,
-    /// Directory that file functions may touch, if the session is new
+    /// Directory that file functions may touch, for a new session. Default: the working directory
     #[arg(long, value_name = "DIR")]
     workspace: Option<PathBuf>,
     #[command(flatten)]
@@ -35,16 +35,24 @@ pub(super) struct Options {
 }
 
 pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Result<Exit, Failure> {
-    let message = compose::message(&options.message)?;
-    let created_with = match &options.workspace {
+    let how = format!("teamster send {}", options.session);
+    let message = compose::message(&options.message, &how)?;
+    let mut created_with = match &options.workspace {
         Some(workspace) => compose::created_with(None, Some(workspace))?,
         None => teamster_protocol::input::SessionOptions::default(),
     };
-    let client = reach::client(global, out, Absent::Start).await?;
     let data = match global.nats {
         Some(_) => None,
         None => Some(place::data_dir(global.data.as_deref())?),
     };
+    let client = reach::client(global, out, Absent::Start).await?;
+    let before = compose::before(&client, Some(&options.session)).await?;
+    if before.is_new && created_with.workspace.is_none() {
+        created_with = compose::created_with(None, None)?;
+    }
+    if let (Some(data), Some(workspace)) = (&data, &created_with.workspace) {
+        place::keep_apart(data, workspace.as_ref())?;
+    }
     let unpriced = options
         .turn
         .unpriced(&client, Some(&options.session), data.as_deref())
@@ -57,11 +65,16 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
         &options.key,
         message,
         created_with,
-        false,
+        before.is_new,
     );
     let sent = client.send(request).await?;
-    if options.key.is_repeated(&sent) {
+    let is_repeated = options.key.is_repeated(&sent);
+    if is_repeated {
         out.note(compose::REPEATED);
+    }
+    let notice = before.notice.filter(|_| !is_repeated);
+    if let Some(notice) = &notice {
+        out.note(&format!("warning: {notice}"));
     }
     if out.is_text() {
         out.line(sent.message_id.as_str())?;
@@ -73,7 +86,7 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
     } else {
         let mut document = show::versioned(&sent);
         if let Some(object) = document.as_object_mut() {
-            let warnings: Vec<String> = unpriced.into_iter().collect();
+            let warnings: Vec<String> = unpriced.into_iter().chain(notice).collect();
             object.insert("warnings".to_owned(), warnings.into());
         }
         out.document(&document)?;

@@ -56,6 +56,13 @@ pub(super) enum Command {
     AcceptLoss(AcceptLoss),
 }
 
+fn last(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err("a number from 1 up".to_owned()),
+        Ok(n) => Ok(n),
+    }
+}
+
 /// One session.
 #[derive(Debug, Args)]
 pub(super) struct Show {
@@ -66,7 +73,7 @@ pub(super) struct Show {
     #[arg(long)]
     events: bool,
     /// Only the last ones
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = last)]
     last: Option<usize>,
 }
 

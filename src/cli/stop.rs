@@ -2,7 +2,7 @@
 
 use clap::Args;
 use teamster_core::display;
-use teamster_protocol::{SessionId, TurnId};
+use teamster_protocol::{Commit, Lane, Phase, SessionId, TurnId};
 
 use super::{
     Global,
@@ -10,8 +10,9 @@ use super::{
     failure::Failure,
     output::Output,
     reach::{self, Absent},
-    show,
+    show, status,
 };
+use crate::client::Client;
 
 /// Stop the turn that a session runs. The stop is durable; the turn ends within seconds whatever its functions do.
 #[derive(Debug, Args)]
@@ -26,17 +27,48 @@ pub(super) struct Options {
 
 pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Result<Exit, Failure> {
     let client = reach::client(global, out, Absent::Resume).await?;
+    let waiting = waiting(&client, &options.session).await?;
     let reply = client.stop(&options.session, options.turn.as_ref()).await?;
+    let queued = if reply.stopping { waiting } else { 0 };
     if out.is_text() {
         let session = display::terminal(options.session.as_str());
         let text = if reply.stopping {
             format!("stopping the turn of {session}")
         } else {
-            format!("no turn of {session} runs; the stop is stored all the same")
+            match &options.turn {
+                Some(turn) => {
+                    format!("the turn {turn} of {session} does not run; nothing is stopped")
+                }
+                None => format!("no turn of {session} runs; nothing is stopped"),
+            }
         };
         out.line(&text)?;
+        if queued > 0 {
+            out.note(&format!(
+                "{} in its queue; what is not answered yet begins a new turn now: `teamster sessions tail {session}` follows it, \
+                 `teamster stop {session}` stops that one too",
+                status::counted(queued, "message")
+            ));
+        }
     } else {
-        out.document(&show::versioned(&reply))?;
+        let mut document = show::versioned(&reply);
+        if let Some(object) = document.as_object_mut() {
+            object.insert("queued".to_owned(), queued.into());
+        }
+        out.document(&document)?;
     }
     Ok(Exit::Completed)
+}
+
+/// How many messages wait behind the turn that runs: they begin a turn of their own when it is stopped.
+async fn waiting(client: &Client, session: &SessionId) -> Result<u64, Failure> {
+    let Some(tail) = client.mesh().log().tail(session).await? else {
+        return Ok(0);
+    };
+    let queued = client.queued(session).await?;
+    // The message that rang for the running turn stays in the queue as its lease.
+    let is_leased = Commit::decode(&tail.body).is_ok_and(|commit| {
+        commit.head.phase == Phase::Active && commit.head.bell.lane == Lane::In
+    });
+    Ok(queued.saturating_sub(is_leased.into()))
 }

@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc, time::Duration};
 use clap::Args;
 use serde_json::json;
 use teamster_core::display;
-use teamster_mesh::{Connect, broker, topology::Topology};
+use teamster_mesh::{Connect, broker, connection::CONNECT_PATIENCE, topology::Topology};
 use teamster_telemetry::Sink;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
@@ -20,6 +20,8 @@ use crate::{
     host::{self, Activity, Host, embedded::Embedded, notify::Notify},
 };
 
+/// How long a start may take before it is said what it waits for.
+const MOMENT: Duration = Duration::from_secs(1);
 /// How long the workers may take to drain before the process ends all the same.
 const DRAIN_MAX: Duration = Duration::from_secs(25);
 /// How often it is checked whether anybody needs this process.
@@ -85,10 +87,10 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
         replicas: reading.config.mesh.replicas,
     };
     let config = reading.config.clone();
-    let started = async {
+    let started = patiently(out, embedded.is_none().then_some(&connect), async {
         host::embedded::ensure(&connect, &topology).await?;
         Host::follow(&connect, source, reading, &host::WORKERS).await
-    };
+    });
     let result = match signals.or_end(Box::pin(started)).await {
         Ok(Ok(host)) => {
             tell(out, &data, &connect, &config, &host)?;
@@ -103,6 +105,27 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
         (Some(embedded), _) => embedded.stop().await,
     }
     result
+}
+
+/// Runs a start; where a server that somebody else runs does not answer at once, says which one is tried and for how long.
+pub(super) async fn patiently<T>(
+    out: &Output,
+    connect: Option<&Connect>,
+    start: impl Future<Output = T>,
+) -> T {
+    let Some(connect) = connect else {
+        return start.await;
+    };
+    let mut start = std::pin::pin!(start);
+    if let Ok(result) = timeout(MOMENT, &mut start).await {
+        return result;
+    }
+    out.note(&format!(
+        "not up yet: {} is tried for {}; Ctrl-C ends it",
+        display::terminal(&connect.url),
+        status::seconds(CONNECT_PATIENCE)
+    ));
+    start.await
 }
 
 /// The configuration that this process starts with.

@@ -51,7 +51,7 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
     let source = Source::of_process(&data);
     let reading = source.read()?;
     let _telemetry = up::telemetry(&format!("worker-{}", std::process::id()), &data)?;
-    let started = async {
+    let started = up::patiently(out, Some(&connect), async {
         if !options.no_ensure && global.nats.is_some() {
             let topology = Topology {
                 replicas: reading.config.mesh.replicas,
@@ -59,7 +59,7 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
             host::embedded::ensure(&connect, &topology).await?;
         }
         Host::follow(&connect, source, reading, &names).await
-    };
+    });
     let host = signals.or_end(Box::pin(started)).await??;
     if out.is_text() {
         out.line(&format!(

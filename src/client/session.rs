@@ -60,6 +60,13 @@ impl Turn {
     pub fn text(&self) -> String {
         self.texts.join("\n")
     }
+
+    /// The requests that wait for a person, oldest first.
+    pub fn waiting(&self) -> impl Iterator<Item = &Pending> {
+        self.approvals
+            .iter()
+            .filter_map(|approval| self.pending.get(approval))
+    }
 }
 
 /// A session in short.

@@ -63,7 +63,11 @@ impl Error {
     pub fn verdict(&self) -> (Exit, &'static str, Option<String>) {
         use teamster_mesh::broker;
         match self {
-            Self::UnknownWorker(_) => (Exit::Usage, "host.unknown_worker", None),
+            Self::UnknownWorker(_) => (
+                Exit::Usage,
+                "host.unknown_worker",
+                Some("name some of these, for example: teamster worker router context".to_owned()),
+            ),
             Self::Build { worker, .. } => (
                 Exit::Usage,
                 "host.config",
@@ -80,6 +84,14 @@ impl Error {
                 Exit::Unavailable,
                 "host.serve",
                 Some("`teamster doctor` shows what is missing".to_owned()),
+            ),
+            Self::Topology(teamster_mesh::Error::Connect { .. }) => (
+                Exit::Unavailable,
+                "host.topology",
+                Some(
+                    "is a server running there, and do --nats and --creds name it? `teamster doctor` looks"
+                        .to_owned(),
+                ),
             ),
             Self::Topology(_) => (
                 Exit::Unavailable,

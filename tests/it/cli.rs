@@ -111,6 +111,17 @@ async fn cli_1_stdout_parses_whatever_is_missing() {
             ],
             (2, "host.unknown_worker"),
         ),
+        (vec!["run", "hi", "--max-turns", "0"], (2, "cli.usage")),
+        (vec!["run", "hi", "--max-tokens", "0"], (2, "cli.usage")),
+        (vec!["run", "hi", "--max-seconds", "0"], (2, "cli.usage")),
+        (
+            vec!["sessions", "show", "s", "--last", "0"],
+            (2, "cli.usage"),
+        ),
+        (vec!["approvals", "show", "nope"], (2, "cli.usage")),
+        (vec!["sessions", "ls", "--creds", "."], (2, "cli.usage")),
+        (vec!["sessions", "verify", "/nowhere/at/all"], (1, "cli.io")),
+        (vec!["send", "s", ""], (2, "cli.no_message")),
         (vec!["nonsense"], (2, "cli.usage")),
         (
             vec!["demo", "--nats", "nats://127.0.0.1:1"],
@@ -121,6 +132,34 @@ async fn cli_1_stdout_parses_whatever_is_missing() {
             let arguments = [arguments.as_slice(), &[form]].concat();
             check_failure(&arguments, &place.run(&arguments).await, want);
         }
+    }
+}
+
+/// CLI-1: a wrong command line is told with what to type next, and a server that does not answer is named while it is tried.
+#[tokio::test]
+async fn cli_1_words_say_what_to_type_next() {
+    let place = Place::new();
+    for (arguments, word) in [
+        (vec!["approvals", "show", "nope"], "teamster approvals ls"),
+        (
+            vec!["sessions", "verify", "/nowhere/at/all"],
+            "next: look for a slip",
+        ),
+        (vec!["worker", "nope"], "next: name some of these"),
+        (vec!["send", "s", ""], "next: teamster send s"),
+        (vec!["run", ""], "next: teamster run"),
+        (
+            vec!["sessions", "ls", "--creds", "."],
+            "next: add --nats URL",
+        ),
+        (
+            vec!["worker", "router", "--nats", "nats://127.0.0.1:1"],
+            "nats://127.0.0.1:1 is tried for 10.0 s",
+        ),
+    ] {
+        let output = place.run(&arguments).await;
+        let words = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(words.contains(word), "{arguments:?}: {words}");
     }
 }
 
@@ -177,6 +216,8 @@ async fn a_running_mesh_answers_every_verb() {
     let (session, approval) = appr_6_a_run_without_a_terminal_ends_with_the_approval(&place).await;
     reading_commands_parse(&place, &session, &approval).await;
     live::a_message_behind_an_approval_shows_as_queued(&place).await;
+    live::a_run_behind_an_approval_names_it_and_ends(&place).await;
+    live::what_a_running_mesh_refuses_says_what_to_type_next(&place).await;
     live::a_bound_on_money_without_a_price_is_told(&place).await;
     live::a_policy_that_comes_later_is_in_force_and_a_bad_one_is_told(&place).await;
     live::a_full_device_fails_a_run(&place).await;
@@ -204,15 +245,12 @@ async fn second_up_says_who_holds_the_directory(place: &Place, up: &Process) {
 
 async fn unknown_ids_are_told(place: &Place) {
     for (arguments, want) in [
-        (vec!["sessions", "show", "nope"], "session.unknown"),
-        (vec!["sessions", "tail", "nope"], "session.unknown"),
-        (
-            vec!["sessions", "accept-loss", "nope"],
-            "harness.confirm_needed",
-        ),
+        (vec!["sessions", "show", "nope"], "session.not_found"),
+        (vec!["sessions", "tail", "nope"], "session.not_found"),
+        (vec!["sessions", "accept-loss", "nope"], "session.not_found"),
         (
             vec!["sessions", "accept-loss", "nope", "--yes"],
-            "session.log_sound",
+            "session.not_found",
         ),
         (vec!["approvals", "show", "apr_nope"], "approval.not_found"),
         (
@@ -220,6 +258,7 @@ async fn unknown_ids_are_told(place: &Place) {
             "approval.not_found",
         ),
         (vec!["stop", "nope"], "session.not_found"),
+        (vec!["events", "--session", "nope"], "session.not_found"),
         (vec!["functions", "info", "fs::nope"], "function.unknown"),
         (vec!["functions", "call", "fs::nope"], "function.unknown"),
     ] {

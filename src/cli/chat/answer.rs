@@ -35,7 +35,7 @@ impl Chat<'_> {
             let Some(pending) = pending else { break };
             match self.set.approvals {
                 Approvals::Ask => self.ask(pending),
-                Approvals::Fail => return self.cannot_ask(&pending).map(Some),
+                Approvals::Fail => return self.cannot_ask().map(Some),
                 Approvals::Wait => {
                     self.screen.note(&format!(
                         "waiting for a decision: teamster approvals approve {} (or deny)",
@@ -55,13 +55,16 @@ impl Chat<'_> {
     }
 
     /// Nobody can be asked here: the turn is left waiting.
-    fn cannot_ask(&mut self, pending: &Pending) -> Result<Exit, Failure> {
-        let outcome = Outcome::Waiting(pending.approval_id.clone());
+    fn cannot_ask(&mut self) -> Result<Exit, Failure> {
+        let waiting = self.here.pending();
+        let outcome = Outcome::Waiting(waiting.clone());
         let turn = self.here.session.turn.clone();
         let (exit, failure) = verdict(&self.here.id, turn.as_ref(), &outcome, false);
         self.reports.push(document(&self.here.id, turn.as_ref()));
         if self.set.out.format == Format::Text {
-            self.set.out.line(pending.approval_id.as_str())?;
+            for approval in &waiting {
+                self.set.out.line(approval.as_str())?;
+            }
         }
         match failure {
             Some(failure) => Err(failure),
@@ -93,7 +96,10 @@ impl Chat<'_> {
                     .say(show::details(&question.arguments).trim_end());
                 None
             }
-            Answer::Unclear => None,
+            Answer::Unclear => {
+                self.screen.say(ask::UNCLEAR);
+                None
+            }
         };
         let Some(decision) = decision else {
             self.question = Some((question, typed));

@@ -2,14 +2,14 @@
 
 use tokio::time::Instant;
 
-use teamster_protocol::{ApprovalId, SessionId};
+use teamster_protocol::{ApprovalId, Phase, SessionId};
 
 use super::past::{self, Past};
 use crate::{
     cli::failure::Failure,
     client::{
         Client, Error, Item, Watch,
-        session::{Happening, Session},
+        session::{Happening, Session, Turn},
         stream::Stream,
     },
 };
@@ -65,8 +65,11 @@ impl Here {
                 past.extend(past::entry(&here.session, event));
             }
         }
-        here.is_new = false;
-        here.listen(client);
+        // Behind a deletion the next message begins a session anew.
+        here.is_new = here.session.phase == Some(Phase::Deleted);
+        if !here.is_new {
+            here.listen(client);
+        }
         Ok((here, past))
     }
 
@@ -113,10 +116,9 @@ impl Here {
 
     /// The requests that wait, oldest first.
     pub(super) fn pending(&self) -> Vec<ApprovalId> {
-        let Some(turn) = &self.session.turn else {
-            return Vec::new();
-        };
-        let is_open = |approval: &&ApprovalId| turn.pending.contains_key(*approval);
-        turn.approvals.iter().filter(is_open).cloned().collect()
+        let turn = self.session.turn.iter();
+        turn.flat_map(Turn::waiting)
+            .map(|pending| pending.approval_id.clone())
+            .collect()
     }
 }

@@ -156,10 +156,17 @@ impl Change<'_> {
                     "config.not_set",
                     format_args!("{} is not set in the mesh", self.key),
                 )
-                .hint(format_args!(
-                    "`teamster config explain {}` shows where its value comes from",
-                    self.key
-                )));
+                .hint(if path::says(&self.base, &self.within) {
+                    format!(
+                        "`teamster config explain {}` shows where its value comes from",
+                        self.key
+                    )
+                } else {
+                    format!(
+                        "no key of this name has a value; `teamster config explain {}` shows those that have",
+                        self.kind.name
+                    )
+                }));
             }
             let left = path::unset(tree.clone(), &self.within);
             self.check(&left)?;
@@ -234,6 +241,13 @@ impl Change<'_> {
         }
         let refused =
             first.unwrap_or_else(|| Failure::usage("config.refused", "the value cannot be read"));
+        let refused = match &refused.hint {
+            Some(_) => refused,
+            None => refused.hint(format_args!(
+                "`teamster config explain {}` shows the value in force, which has the right form",
+                self.key
+            )),
+        };
         Err(without(refused, text, &self.key))
     }
 
@@ -361,7 +375,8 @@ pub(super) fn refused(kind: &Kind, problem: &Problem) -> Failure {
 
 /// Where a secret may have been typed, the value is not repeated.
 pub(super) fn without(mut failure: Failure, text: &str, key: &str) -> Failure {
-    let may_be_secret = key.starts_with("router.providers.");
+    // The path of a script is needed to find what is wrong with it, and is no place for a secret.
+    let may_be_secret = key.starts_with("router.providers.") && !key.contains(".scripts.");
     let text = text.trim();
     if may_be_secret && text.len() >= 4 {
         failure.message = failure.message.replace(text, "[value]");

@@ -3,12 +3,12 @@
 mod approval;
 mod text;
 
-use std::{path::PathBuf, time::Duration};
+use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
 use serde_json::Value;
 use teamster_core::display;
 use teamster_protocol::{
-    Commit, Event, Lane, MessageId, SessionId,
+    ApprovalId, Commit, Event, Lane, MessageId, SessionId,
     event::DropReason,
     function::{
         approval::Pending,
@@ -66,6 +66,8 @@ pub(super) struct Follower<'a> {
     status: Status,
     lines: Option<Lines>,
     question: Option<Pending>,
+    /// Requests that were told or decided here.
+    aside: BTreeSet<ApprovalId>,
     has_denied: bool,
     has_begun: bool,
     is_lost: bool,
@@ -122,6 +124,7 @@ impl<'a> Follower<'a> {
             status,
             lines: None,
             question: None,
+            aside: BTreeSet::new(),
             has_denied: false,
             has_begun: false,
             is_lost: false,
@@ -165,9 +168,22 @@ impl<'a> Follower<'a> {
             self.status.end(turn);
         }
         let (exit, failure) = verdict(&self.id, turn, &outcome, self.has_denied);
-        if let (Outcome::Waiting(approval), Format::Text) = (&outcome, self.out.format) {
-            let _ = self.out.line(approval.as_str());
+        if let (Outcome::Waiting(approvals), Format::Text) = (&outcome, self.out.format) {
+            for approval in approvals {
+                let _ = self.out.line(approval.as_str());
+            }
         }
+        let report = || {
+            let mut report = self.report(turn);
+            // It is the turn of another message that waits, and this one behind it.
+            if let (Outcome::Waiting(approvals), None, Some(object)) =
+                (&outcome, turn, report.as_object_mut())
+            {
+                object.insert("status".to_owned(), "awaiting_approval".into());
+                object.insert("approvals".to_owned(), serde_json::json!(approvals));
+            }
+            report
+        };
         match failure {
             // Letting go is no error; a document says it all the same.
             Some(failure) if outcome == Outcome::Detached && self.out.is_text() => {
@@ -177,9 +193,9 @@ impl<'a> Follower<'a> {
                     failure.hint.unwrap_or_default()
                 ));
             }
-            Some(failure) => self.out.failure(&failure, Some(self.report(turn))),
+            Some(failure) => self.out.failure(&failure, Some(report())),
             None if self.out.format == Format::Json => {
-                let _ = self.out.document(&self.report(turn));
+                let _ = self.out.document(&report());
             }
             None => {}
         }
@@ -209,10 +225,7 @@ impl<'a> Follower<'a> {
                 Wake::Line(line) => self.answer(line).await?,
                 Wake::Interrupt => self.interrupt().await?,
                 Wake::Terminate | Wake::Deadline => Some(Outcome::Detached),
-                Wake::Tick => {
-                    self.tick(slow_at)?;
-                    None
-                }
+                Wake::Tick => self.tick(slow_at).await?,
             };
             if let Some(outcome) = outcome {
                 return Ok(outcome);
@@ -254,7 +267,7 @@ impl<'a> Follower<'a> {
         }
     }
 
-    fn tick(&mut self, slow_at: Instant) -> Result<(), Failure> {
+    async fn tick(&mut self, slow_at: Instant) -> Result<Option<Outcome>, Failure> {
         for told in self.keeper.look(&self.client, &self.id) {
             self.status.note(&told);
         }
@@ -277,11 +290,11 @@ impl<'a> Follower<'a> {
             Some(turn) if self.has_begun && is_quiet_line => self.status.show(turn),
             _ => {}
         }
-        if !self.has_begun && !self.is_lost && Instant::now() > slow_at {
+        if !self.has_begun && !self.is_lost && !is_parked && Instant::now() > slow_at {
             self.is_lost = true;
             self.status.note("the message is stored, but no turn has begun yet; `teamster doctor` shows whether a harness runs");
         }
-        Ok(())
+        self.settle().await
     }
 
     async fn item(&mut self, item: Item) -> Result<Option<Outcome>, Failure> {
@@ -329,7 +342,7 @@ impl<'a> Follower<'a> {
             }
             match happening {
                 Some(happening) if is_mine => {
-                    if let Some(outcome) = self.happening(happening).await? {
+                    if let Some(outcome) = self.happening(happening) {
                         return Ok(Some(outcome));
                     }
                 }
@@ -338,6 +351,9 @@ impl<'a> Follower<'a> {
                 Some(Happening::Said { request, text }) => drop(self.stream.said(&request, &text)),
                 _ => {}
             }
+        }
+        if self.has_begun {
+            return self.settle().await;
         }
         Ok(None)
     }
@@ -367,8 +383,8 @@ impl<'a> Follower<'a> {
             .document(&super::super::sessions::event_line(seq, commit, event))
     }
 
-    async fn happening(&mut self, happening: Happening) -> Result<Option<Outcome>, Failure> {
-        let closed = Ok(Some(Outcome::Closed));
+    fn happening(&mut self, happening: Happening) -> Option<Outcome> {
+        let closed = Some(Outcome::Closed);
         match happening {
             Happening::Generating(request) => {
                 let pieces = self.stream.started(&request);
@@ -391,13 +407,16 @@ impl<'a> Follower<'a> {
                     show::word(&outcome)
                 ));
             }
-            Happening::Began | Happening::Running(_) | Happening::Ran { .. } => {}
+            // What is asked is settled when the whole commit is known: it may hold several requests.
+            Happening::Began
+            | Happening::Asked(_)
+            | Happening::Running(_)
+            | Happening::Ran { .. } => {}
             Happening::TookOver(attempt) => {
                 self.status.note(&format!(
                     "another harness goes on with the turn (attempt {attempt})"
                 ));
             }
-            Happening::Asked(pending) => return self.asked(*pending).await,
             Happening::Answered { approval, how } => {
                 if self
                     .question
@@ -408,9 +427,9 @@ impl<'a> Follower<'a> {
                 }
                 self.status.note(&format!("{approval}: {how}"));
             }
-            Happening::Ended(reason) => return Ok(Some(Outcome::Ended(reason))),
+            Happening::Ended(reason) => return Some(Outcome::Ended(reason)),
         }
-        Ok(None)
+        None
     }
 
     fn began(&mut self) {

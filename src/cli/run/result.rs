@@ -14,7 +14,7 @@ pub(in crate::cli) enum Outcome {
     /// The turn ended.
     Ended(EndReason),
     /// The turn waits for a person, and nobody is asked here.
-    Waiting(ApprovalId),
+    Waiting(Vec<ApprovalId>),
     /// The user let go; the turn goes on.
     Detached,
     /// Nobody reads standard output any longer; the turn goes on.
@@ -37,19 +37,9 @@ pub(in crate::cli) fn verdict(
                     .hint(format_args!("teamster sessions tail {session}")),
             ),
         ),
-        Outcome::Waiting(approval) => (
-            Exit::Waiting,
-            Some(
-                Failure::new(
-                    Exit::Waiting,
-                    "approval.pending",
-                    format_args!("the turn waits for a decision: {approval}"),
-                )
-                .hint(format_args!(
-                    "teamster approvals approve {approval} (or deny), then teamster sessions tail {session}"
-                )),
-            ),
-        ),
+        Outcome::Waiting(approvals) => {
+            (Exit::Waiting, Some(waiting(session, turn.is_some(), approvals)))
+        }
         Outcome::Ended(EndReason::Completed) if denied => (
             Exit::Refused,
             Some(
@@ -66,6 +56,32 @@ pub(in crate::cli) fn verdict(
             (exit, failure_of(session, exit, reason))
         }
     }
+}
+
+/// Names all that waits: whoever decides one of several and comes back must not find another one behind it.
+fn waiting(session: &SessionId, is_mine: bool, approvals: &[ApprovalId]) -> Failure {
+    let names: Vec<&str> = approvals.iter().map(ApprovalId::as_str).collect();
+    let decisions = match names.len() {
+        1 => "a decision".to_owned(),
+        n => format!("{n} decisions"),
+    };
+    let names = names.join(", ");
+    let message = if is_mine {
+        format!("the turn waits for {decisions}: {names}")
+    } else {
+        format!(
+            "the session waits for {decisions}: {names}; the message is stored and is taken up behind that"
+        )
+    };
+    let first = approvals.first().map_or("ID", ApprovalId::as_str);
+    let others = if approvals.len() > 1 {
+        ", the same for each of the others"
+    } else {
+        ""
+    };
+    Failure::new(Exit::Waiting, "approval.pending", message).hint(format_args!(
+        "teamster approvals approve {first} (or deny){others}, then teamster sessions tail {session}"
+    ))
 }
 
 fn failure_of(session: &SessionId, exit: Exit, reason: &EndReason) -> Option<Failure> {
@@ -166,7 +182,7 @@ mod tests {
                 Some("turn.no_progress"),
             ),
             (
-                Outcome::Waiting(approval),
+                Outcome::Waiting(vec![approval]),
                 false,
                 3,
                 Some("approval.pending"),
@@ -183,6 +199,16 @@ mod tests {
                 "{outcome:?}"
             );
         }
+    }
+
+    #[test]
+    fn all_that_waits_is_named() {
+        let session = SessionId::parse("s").expect("valid");
+        let approvals = ["apr_1", "apr_2"].map(|id| ApprovalId::parse(id).expect("valid"));
+        let outcome = Outcome::Waiting(approvals.to_vec());
+        let told = verdict(&session, None, &outcome, false).1.expect("told");
+        assert!(told.message.contains("2 decisions: apr_1, apr_2"), "{told}");
+        assert!(told.message.contains("the message is stored"), "{told}");
     }
 
     #[test]

@@ -42,7 +42,13 @@ pub(super) async fn run(out: &Output, client: &Client, options: Fork) -> Result<
             ..SessionOptions::default()
         },
     };
-    let reply = client.fork(&request).await?;
+    let reply = client.fork(&request).await.map_err(|error| {
+        let failure = Failure::from(error);
+        if failure.code != "session.exists" {
+            return failure;
+        }
+        failure.hint("choose another --id, or leave it out for a fresh one; `teamster sessions ls` lists what there is")
+    })?;
     if !out.is_text() {
         out.document(&show::versioned(&reply))?;
         return Ok(Exit::Completed);

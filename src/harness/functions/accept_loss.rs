@@ -16,7 +16,7 @@ use teamster_protocol::{
     id::ParseError,
 };
 
-use super::{Shared, fault_of, operator, principal};
+use super::{Shared, exists, fault_of, operator, principal, read};
 use crate::harness::{clock, load, own};
 
 pub(super) fn function(shared: &Arc<Shared>) -> Result<Function, ParseError> {
@@ -39,17 +39,24 @@ async fn accept(
 ) -> Result<AcceptLossReply, Fault> {
     let by = principal(&ctx)?;
     let session = request.session_id;
+    let known = shared.cache.peek(&session);
+    let (damage, tail_seq) = load::examine(&ctx.mesh, &shared.witnesses, &session, known.as_ref())
+        .await
+        .map_err(|error| fault_of(&session, error))?;
+    if damage.is_none() {
+        let queued = ctx.mesh.lanes().waiting(&session).await?;
+        exists(&read(&ctx, &shared, &session).await?, queued)?;
+    }
     if !request.confirm {
         return Err(Fault::caller(
             "harness.confirm_needed",
             "a loss is accepted for good, so that it must be confirmed",
         )
-        .hint("look at the log first; then ask again with `confirm`"));
+        .hint(format_args!(
+            "look at what is left with `teamster sessions tail {session} --after 0`; then `teamster sessions accept-loss \
+             {session} --yes`"
+        )));
     }
-    let known = shared.cache.peek(&session);
-    let (damage, tail_seq) = load::examine(&ctx.mesh, &shared.witnesses, &session, known.as_ref())
-        .await
-        .map_err(|error| fault_of(&session, error))?;
     let damage = check(&session, damage)?;
     let (kept, message) = (damage.state.n, damage.why.clone());
     let draft = damage.accept(&by, clock::now_ms());

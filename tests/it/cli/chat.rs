@@ -22,6 +22,13 @@ rules:
     say: >-
       alpha bravo charlie delta echo foxtrot golf hotel india juliett kilo lima mike november oscar papa quebec romeo
       sierra tango uniform victor whiskey xray yankee zulu
+  - when: {last_role: user, contains: both}
+    say: I ask for two.
+    calls:
+      - function: fs::write
+        arguments: {path: one.md, content: one}
+      - function: fs::write
+        arguments: {path: two.md, content: two}
   - when: {last_role: user, contains: write}
     say: I ask to write.
     calls:

@@ -2,7 +2,11 @@
 
 use teamster_testkit::wait;
 
-use super::place::{LIMIT, Place, code, document, finding, written_to};
+use super::{
+    chat::talking,
+    check_failure,
+    place::{LIMIT, Place, code, document, finding, written_to},
+};
 
 pub(super) async fn a_message_behind_an_approval_shows_as_queued(place: &Place) {
     let show = ["sessions", "show", "keyed", "--json"];
@@ -13,6 +17,215 @@ pub(super) async fn a_message_behind_an_approval_shows_as_queued(place: &Place) 
         (&shown["queued"], &shown["status"]),
         (&1.into(), &"waiting".into())
     );
+}
+
+/// The message is stored, nobody can be asked, and the turn in front goes no further by itself.
+pub(super) async fn a_run_behind_an_approval_names_it_and_ends(place: &Place) {
+    let listed = ["approvals", "ls", "--session", "keyed", "--json"];
+    let waiting = document(&place.run(&listed).await)["pending"][0]["approval_id"].clone();
+    let arguments = ["run", "and now?", "--session", "keyed", "--json"];
+    let output = place.run(&arguments).await;
+    check_failure(&arguments, &output, (3, "approval.pending"));
+    let report = document(&output);
+    assert_eq!(
+        (&report["status"], &report["approvals"]),
+        (&"awaiting_approval".into(), &serde_json::json!([waiting]))
+    );
+}
+
+/// CLI-1: what the mesh or a worker refuses has a next step for a shell.
+pub(super) async fn what_a_running_mesh_refuses_says_what_to_type_next(place: &Place) {
+    let outside = r#"{"argv":["true"],"files":[{"path":"../x","content":""}]}"#;
+    for (arguments, hint) in [
+        (
+            vec!["config", "set", "harness.default_max_turns", "abc"],
+            "teamster config explain harness.default_max_turns",
+        ),
+        (
+            vec!["config", "unset", "harness.nothing"],
+            "teamster config explain harness",
+        ),
+        (
+            vec!["functions", "call", "fs::read", "{}"],
+            "teamster functions info fs::read",
+        ),
+        (
+            vec![
+                "functions",
+                "call",
+                "sandbox::exec",
+                r#"{"argv":[]}"#,
+                "--workspace",
+                ".",
+            ],
+            "teamster functions info sandbox::exec",
+        ),
+        (
+            vec![
+                "functions",
+                "call",
+                "sandbox::exec",
+                outside,
+                "--workspace",
+                ".",
+            ],
+            "below the workspace",
+        ),
+        (
+            vec!["sessions", "fork", "keyed", "--id", "keyed"],
+            "another --id",
+        ),
+        (
+            vec!["sessions", "accept-loss", "keyed"],
+            "teamster sessions accept-loss keyed --yes",
+        ),
+    ] {
+        let arguments = [arguments.as_slice(), &["--json"]].concat();
+        let told = document(&place.run(&arguments).await);
+        let next = told["error"]["hint"].as_str().unwrap_or_default();
+        assert!(next.contains(hint), "{arguments:?}: {told}");
+    }
+    let key = "router.providers.scripted.scripts.y";
+    let told = document(
+        &place
+            .run(&["config", "set", key, "/nowhere/at/all", "--json"])
+            .await,
+    );
+    let message = told["error"]["message"].as_str().unwrap_or_default();
+    assert!(message.contains("/nowhere/at/all"), "{told}");
+}
+
+#[tokio::test]
+async fn what_waits_what_is_stopped_and_what_is_gone_is_told() {
+    let place = talking();
+    let mut up = place.up().await;
+    all_open_requests_are_named(&place).await;
+    a_stop_says_what_begins_next(&place).await;
+    a_message_to_a_deleted_session_says_that_it_begins_anew(&place).await;
+    up.terminate();
+    assert!(up.ended(LIMIT).await.success(), "{}", up.output());
+}
+
+async fn all_open_requests_are_named(place: &Place) {
+    for message in ["both", "and more"] {
+        let arguments = ["run", message, "--session", "two", "--json"];
+        let output = place.run(&arguments).await;
+        check_failure(&arguments, &output, (3, "approval.pending"));
+        let report = document(&output);
+        let approvals = report["approvals"].as_array().expect("a list");
+        assert_eq!(approvals.len(), 2, "{report}");
+        let told = report["error"]["message"].as_str().expect("text");
+        for approval in approvals {
+            assert!(told.contains(approval.as_str().expect("text")), "{told}");
+        }
+    }
+    let output = place.run(&["run", "text", "--session", "two"]).await;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(
+        text.lines().filter(|line| line.starts_with("apr_")).count(),
+        2,
+        "{text}"
+    );
+    // A no in the user's name is a no to all of them, and the messages behind them are answered.
+    let arguments = [
+        "run",
+        "last",
+        "--session",
+        "two",
+        "--approvals",
+        "deny",
+        "--json",
+    ];
+    let denied = place.run(&arguments).await;
+    assert_eq!(
+        code(&denied),
+        4,
+        "{}",
+        String::from_utf8_lossy(&denied.stderr)
+    );
+}
+
+async fn a_stop_says_what_begins_next(place: &Place) {
+    let running = |output: std::process::Output| document(&output)["status"] == "running";
+    assert_eq!(code(&place.run(&["send", "slow", "for ever"]).await), 0);
+    wait::until(LIMIT, "the slow answer has begun", || async {
+        running(place.run(&["sessions", "show", "slow", "--json"]).await)
+    })
+    .await;
+    let alone = place.run(&["stop", "slow"]).await;
+    let words = String::from_utf8_lossy(&alone.stderr).into_owned();
+    assert!(!words.contains("begins a new turn"), "{words}");
+    wait::until(LIMIT, "the turn has ended", || async {
+        !running(place.run(&["sessions", "show", "slow", "--json"]).await)
+    })
+    .await;
+    let idle = place.run(&["stop", "slow"]).await;
+    let text = String::from_utf8_lossy(&idle.stdout).into_owned();
+    assert!(text.contains("nothing is stopped"), "{text}");
+
+    assert_eq!(code(&place.run(&["send", "next", "for ever"]).await), 0);
+    wait::until(LIMIT, "the slow answer has begun", || async {
+        running(place.run(&["sessions", "show", "next", "--json"]).await)
+    })
+    .await;
+    assert_eq!(code(&place.run(&["send", "next", "hello"]).await), 0);
+    let stopped = place.run(&["stop", "next"]).await;
+    let words = String::from_utf8_lossy(&stopped.stderr).into_owned();
+    assert!(words.contains("1 message in its queue"), "{words}");
+    assert!(words.contains("begins a new turn"), "{words}");
+}
+
+async fn a_message_to_a_deleted_session_says_that_it_begins_anew(place: &Place) {
+    let run = [
+        "run",
+        "write",
+        "--session",
+        "gone",
+        "--approvals",
+        "deny",
+        "--json",
+    ];
+    let remove = ["sessions", "rm", "gone", "--yes"];
+    let first = document(&place.run(&run).await);
+    assert_eq!(first["warnings"], serde_json::json!([]), "{first}");
+    for verb in ["run", "send", "chat"] {
+        let removed = place.run(&remove).await;
+        assert_eq!(
+            code(&removed),
+            0,
+            "{}",
+            String::from_utf8_lossy(&removed.stderr)
+        );
+        let output = match verb {
+            "run" => place.run(&run).await,
+            "send" => place.run(&["send", "gone", "write", "--json"]).await,
+            _ => super::chat::script(place, &["--session", "gone", "--json"], b"write\n").await,
+        };
+        let words = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            words.contains("session gone was deleted on"),
+            "{verb}: {words}"
+        );
+        if verb != "chat" {
+            let warned = document(&output)["warnings"][0].to_string();
+            assert!(warned.contains("was deleted on"), "{verb}: {warned}");
+        }
+        // It has what every new session has: functions, and a workspace for them.
+        wait::until(LIMIT, "the new session asks for its write", || async {
+            let history = document(
+                &place
+                    .run(&["approvals", "history", "--session", "gone", "--json"])
+                    .await,
+            );
+            let entries = history["entries"].as_array().cloned().unwrap_or_default();
+            entries
+                .iter()
+                .any(|entry| entry["request"]["function"] == "fs::write")
+        })
+        .await;
+        let shown = document(&place.run(&["sessions", "show", "gone", "--json"]).await);
+        assert!(shown["workspace"].is_string(), "{verb}: {shown}");
+    }
 }
 
 pub(super) async fn a_bound_on_money_without_a_price_is_told(place: &Place) {

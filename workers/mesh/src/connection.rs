@@ -39,7 +39,7 @@ use crate::{
 };
 
 /// How long [`Mesh::connect`] tries to reach a server.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+pub const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 /// Acknowledgements of publishes that may be outstanding through the client's own context.
 const ACKS_INFLIGHT_MAX: usize = 20_000;
 

@@ -223,6 +223,9 @@ impl Error {
             Self::Workspace(_) => {
                 Some("check that the session's workspace directory exists and can be read")
             }
+            Self::Path { .. } => Some(
+                "name files by paths below the workspace, without `..` and without a `/` at the beginning",
+            ),
             Self::Kernel => Some(
                 "run the sandbox worker on Linux 5.6 or newer, in a container whose seccomp profile allows openat2",
             ),

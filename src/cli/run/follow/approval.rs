@@ -1,7 +1,7 @@
 //! What the followed turn asks a person, and how the answer reaches it.
 
 use teamster_protocol::{
-    Digest,
+    Digest, Phase,
     function::approval::{Pending, ResolveRequest},
     input::Decision,
 };
@@ -12,40 +12,64 @@ use crate::cli::{
     failure::Failure,
     show,
 };
+use crate::client::session::Turn;
 
 impl Follower<'_> {
-    pub(super) async fn asked(&mut self, pending: Pending) -> Result<Option<Outcome>, Failure> {
-        // The log is read from its beginning: what was decided since then is told by what follows.
-        let known = self.client.approval(&pending.approval_id).await;
-        if known.is_ok_and(|reply| reply.resolution.is_some()) {
+    /// Does what the options say about what waits for a person. It may be the turn of another message that waits: this one
+    /// stands behind it until somebody decides, so that it is asked about all the same.
+    pub(super) async fn settle(&mut self) -> Result<Option<Outcome>, Failure> {
+        let turn = self.session.turn.as_ref();
+        let waiting: Vec<Pending> = turn
+            .filter(|turn| turn.end.is_none())
+            .into_iter()
+            .flat_map(Turn::waiting)
+            .filter(|pending| !self.aside.contains(&pending.approval_id))
+            .cloned()
+            .collect();
+        // Only a turn that goes no further without a person is left, so that all it waits for is named.
+        let is_parked = self.session.phase == Some(Phase::Parked);
+        let is_due = is_parked || (self.has_begun && self.approvals != Approvals::Fail);
+        if waiting.is_empty() || self.question.is_some() || !is_due || !self.is_present().await {
             return Ok(None);
         }
         match self.approvals {
-            Approvals::Fail => Ok(Some(Outcome::Waiting(pending.approval_id))),
+            Approvals::Fail => {
+                let waiting = waiting.into_iter().map(|pending| pending.approval_id);
+                return Ok(Some(Outcome::Waiting(waiting.collect())));
+            }
             Approvals::Wait => {
-                self.status.note(&format!(
-                    "waiting for a decision: teamster approvals approve {} (or deny)",
-                    pending.approval_id
-                ));
-                Ok(None)
+                for pending in waiting {
+                    self.status.note(&format!(
+                        "waiting for a decision: teamster approvals approve {} (or deny)",
+                        pending.approval_id
+                    ));
+                    self.aside.insert(pending.approval_id);
+                }
             }
             Approvals::Deny => {
-                self.has_denied = true;
-                let reason = "nobody was there to be asked".to_owned();
-                self.decide(
-                    &pending,
-                    pending.digest,
-                    Decision::Deny {
-                        reason: Some(reason),
-                    },
-                )
-                .await?;
-                Ok(None)
+                for pending in waiting {
+                    self.has_denied = true;
+                    let reason = Some("nobody was there to be asked".to_owned());
+                    self.decide(&pending, pending.digest, Decision::Deny { reason })
+                        .await?;
+                }
             }
             Approvals::Ask => {
-                self.ask(pending);
-                Ok(None)
+                if let Some(oldest) = waiting.into_iter().next() {
+                    self.ask(oldest);
+                }
             }
+        }
+        Ok(None)
+    }
+
+    /// Whether the session stands where the log was read to. The log is read from its beginning: what was decided since then
+    /// is told by what follows.
+    async fn is_present(&self) -> bool {
+        match self.client.status(&self.id).await {
+            Ok(now) => now.commits == self.session.commits && !now.approvals.is_empty(),
+            // Nobody says how it stands now; of its own turn the log is believed.
+            Err(_) => self.has_begun,
         }
     }
 
@@ -66,7 +90,11 @@ impl Follower<'_> {
             return Ok(None); // decided elsewhere while somebody typed
         };
         let Some(line) = line else {
-            return Ok(Some(Outcome::Waiting(question.approval_id)));
+            let turn = self.session.turn.iter();
+            let waiting = turn
+                .flat_map(Turn::waiting)
+                .map(|pending| pending.approval_id.clone());
+            return Ok(Some(Outcome::Waiting(waiting.collect())));
         };
         match ask::read(&line) {
             Answer::Decided(decision) => {
@@ -85,7 +113,10 @@ impl Follower<'_> {
                 self.out.say(&show::details(&question.arguments));
                 self.ask_again(question);
             }
-            Answer::Unclear => self.ask_again(question),
+            Answer::Unclear => {
+                self.out.say(ask::UNCLEAR);
+                self.ask_again(question);
+            }
         }
         Ok(None)
     }
@@ -111,6 +142,7 @@ impl Follower<'_> {
             channel: "cli".to_owned(),
         };
         let reply = self.client.resolve(&request).await?;
+        self.aside.insert(request.approval_id);
         if !reply.won {
             self.status.note(&format!(
                 "too late: {}",

@@ -55,7 +55,10 @@ impl From<Error> for Fault {
                 );
             }
             Error::Files(error) => return error.into(),
-            Error::Request(_) => ("sandbox.bad_request", FaultClass::Caller),
+            Error::Request(_) => {
+                return Self::caller("sandbox.bad_request", &error)
+                    .hint("`teamster functions info sandbox::exec` shows the form and the bounds");
+            }
             Error::TooLarge(_) => ("sandbox.workspace_too_large", FaultClass::Denied),
             Error::Busy => {
                 return Self::new("sandbox.busy", FaultClass::Busy, &error).retry_after_ms(
