@@ -48,6 +48,7 @@ async fn the_help_is_what_it_was() {
         "config get",
         "config set",
         "config unset",
+        "config apply",
         "config explain",
         "config history",
         "workers",

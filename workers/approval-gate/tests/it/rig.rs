@@ -9,7 +9,6 @@ use teamster_mesh::{
     connection::Call,
     lane::Queued,
     serve::{Serving, serve},
-    topology::{Topology, ensure},
 };
 use teamster_protocol::{
     ApprovalId, Arguments, CallId, Class, Commit, Contract, Cursor, Data, Digest, Event, Fault,
@@ -20,7 +19,7 @@ use teamster_protocol::{
     input::{ControlKind, Decide, Decision},
     policy::{Effect, Judgement, Labels},
 };
-use teamster_testkit::{Nats, Secured, wait};
+use teamster_testkit::{Nats, Secured, connect, meshes::Server, prepare, wait};
 
 /// How long anything may take on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_mins(1);
@@ -35,20 +34,12 @@ enum Broker {
     Secured(Secured),
 }
 
-impl Broker {
-    async fn connect(&self, name: &str) -> Mesh {
-        let options = match self {
-            Self::Open(nats) => Connect {
-                url: nats.url(),
-                credentials: None,
-            },
-            Self::Secured(secured) => Connect {
-                url: secured.url(),
-                credentials: Some(secured.credentials()),
-            },
-        };
-        let name = WorkerName::parse(name).expect("a name");
-        Mesh::connect(&options, name).await.expect("a connection")
+impl Server for Broker {
+    fn options(&self) -> Connect {
+        match self {
+            Self::Open(nats) => nats.options(),
+            Self::Secured(secured) => secured.options(),
+        }
     }
 }
 
@@ -73,15 +64,12 @@ impl Rig {
     }
 
     async fn with(broker: Broker, config: &Config) -> Self {
-        let topology = broker.connect("topology").await;
-        ensure(&topology, &Topology { replicas: 1 })
-            .await
-            .expect("a topology");
-        let served = broker.connect("sandbox").await;
+        prepare(&broker).await;
+        let served = connect(&broker, "sandbox").await;
         let sandbox = serve(served, sandbox()).await.expect("served");
         let mut rig = Self {
-            mesh: broker.connect("harness").await,
-            operator: broker.connect("operator").await,
+            mesh: connect(&broker, "harness").await,
+            operator: connect(&broker, "operator").await,
             broker,
             gate: None,
             _sandbox: sandbox,
@@ -93,7 +81,7 @@ impl Rig {
     /// Ends the gate that runs, if any, and starts another.
     pub(crate) async fn start_gate(&mut self, config: &Config) {
         self.stop_gate().await;
-        let mesh = self.broker.connect("approval-gate").await;
+        let mesh = connect(&self.broker, "approval-gate").await;
         let gate = worker(config).expect("a gate");
         self.gate = Some(serve(mesh, gate).await.expect("served"));
     }

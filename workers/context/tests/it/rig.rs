@@ -13,10 +13,9 @@ use serde::{Serialize, de::DeserializeOwned};
 use teamster_context::{Config, worker};
 use teamster_core::context;
 use teamster_mesh::{
-    Connect, Function, Mesh, Worker,
+    Function, Mesh, Worker,
     connection::Call,
     serve::{Serving, serve},
-    topology::{Topology, ensure},
 };
 use teamster_protocol::{
     BlobRef, CallId, Class, Commit, Contract, Cursor, Digest, Event, Fault, FunctionId, Head, Lane,
@@ -31,7 +30,7 @@ use teamster_protocol::{
     message::{Content, ResultKind, StopReason, WireCall},
     usage::Usage,
 };
-use teamster_testkit::Secured;
+use teamster_testkit::{Secured, connect, prepare};
 
 /// How long anything may take on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_mins(1);
@@ -52,10 +51,7 @@ pub(crate) struct Rig {
 impl Rig {
     pub(crate) async fn start(config: &Config) -> Self {
         let broker = Secured::start().await;
-        let topology = connect(&broker, "topology").await;
-        ensure(&topology, &Topology { replicas: 1 })
-            .await
-            .expect("a topology");
+        prepare(&broker).await;
         let asked = Arc::new(AtomicU32::new(0));
         let served = connect(&broker, "router").await;
         let router = serve(served, router(&asked)).await.expect("served");
@@ -134,15 +130,6 @@ impl Rig {
     pub(crate) fn asked(&self) -> u32 {
         self.asked.load(Ordering::SeqCst)
     }
-}
-
-async fn connect(broker: &Secured, name: &str) -> Mesh {
-    let options = Connect {
-        url: broker.url(),
-        credentials: Some(broker.credentials()),
-    };
-    let name = WorkerName::parse(name).expect("a name");
-    Mesh::connect(&options, name).await.expect("a connection")
 }
 
 /// A router that knows one model.

@@ -4,10 +4,9 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use serde::{Serialize, de::DeserializeOwned};
 use teamster_mesh::{
-    Connect, Mesh,
+    Mesh,
     connection::Call,
     serve::{Serving, serve},
-    topology::{Topology, ensure},
 };
 use teamster_protocol::{
     ApprovalId, Arguments, BlobRef, CallId, Class, Commit, Cursor, Data, Digest, Event, Fault,
@@ -16,14 +15,14 @@ use teamster_protocol::{
     commit::{Bell, VERSION},
     event::{ApprovalDigest, EndReason},
     function::router::{CompletionError, ErrorKind},
-    id::{Incarnation, WorkerName},
+    id::Incarnation,
     input::{Decision, TurnOptions},
     message::{Content, ResultKind, StopReason, WireCall},
     policy::{Effect, Judgement, Labels},
     usage::{NanoUsd, Spent, Usage},
 };
 use teamster_session::{Config, worker};
-use teamster_testkit::Nats;
+use teamster_testkit::{Nats, connect, prepare};
 
 /// How long anything may take on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_mins(1);
@@ -38,15 +37,6 @@ pub(crate) struct Rig {
     served: Option<Serving>,
 }
 
-pub(crate) async fn connect(nats: &Nats, name: &str) -> Mesh {
-    let options = Connect {
-        url: nats.url(),
-        credentials: None,
-    };
-    let name = WorkerName::parse(name).expect("a name");
-    Mesh::connect(&options, name).await.expect("a connection")
-}
-
 impl Rig {
     /// A broker and a worker with its file.
     pub(crate) async fn start() -> Self {
@@ -58,10 +48,7 @@ impl Rig {
     /// A broker alone.
     pub(crate) async fn without_worker() -> Self {
         let nats = Nats::start().await;
-        let topology = connect(&nats, "topology").await;
-        ensure(&topology, &Topology { replicas: 1 })
-            .await
-            .expect("a topology");
+        prepare(&nats).await;
         Self {
             mesh: connect(&nats, "harness").await,
             operator: connect(&nats, "operator").await,

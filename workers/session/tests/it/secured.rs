@@ -2,38 +2,24 @@
 
 use serde_json::{Value, json};
 use teamster_mesh::{
-    Connect, Mesh,
     connection::Call,
     notice::{Told, Wanted},
     serve::serve,
-    topology::{Topology, ensure},
 };
-use teamster_protocol::{FunctionId, Phase, id::WorkerName, notice::NoticeKind};
+use teamster_protocol::{FunctionId, Phase, notice::NoticeKind};
 use teamster_session::{Config, worker};
-use teamster_testkit::{Secured, wait};
+use teamster_testkit::{Secured, connect, prepare, wait};
 
 use crate::{
     ask::turn,
     rig::{Asker, LIMIT, Writer, created},
 };
 
-pub(crate) async fn connect(secured: &Secured, name: &str) -> Mesh {
-    let options = Connect {
-        url: secured.url(),
-        credentials: Some(secured.credentials()),
-    };
-    let name = WorkerName::parse(name).expect("a name");
-    Mesh::connect(&options, name).await.expect("a connection")
-}
-
 /// Operators alone ask about sessions, and what the worker needs for it is all that it may do.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_worker_has_the_rights_that_it_needs_and_workers_cannot_ask_it() {
     let secured = Secured::start().await;
-    let topology = connect(&secured, "topology").await;
-    ensure(&topology, &Topology { replicas: 1 })
-        .await
-        .expect("a topology");
+    prepare(&secured).await;
     let dir = tempfile::tempdir().expect("a folder");
     let config = Config {
         file: Some(dir.path().join("session.sqlite")),

@@ -3,19 +3,12 @@
 use std::collections::BTreeMap;
 
 use rusqlite::Connection;
-use teamster_mesh::{
-    Mesh,
-    serve::serve,
-    topology::{Topology, ensure},
-};
+use teamster_mesh::{Mesh, serve::serve};
 use teamster_protocol::{BlobRef, Phase, event::Event};
 use teamster_session::{Config, worker};
-use teamster_testkit::{Secured, wait};
+use teamster_testkit::{Secured, connect, prepare, wait};
 
-use crate::{
-    rig::{LIMIT, Rig, Writer, began, created, deleted, kept_whole, proposed, said},
-    secured::connect,
-};
+use crate::rig::{LIMIT, Rig, Writer, began, created, deleted, kept_whole, proposed, said};
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
 
@@ -118,10 +111,7 @@ async fn dur_6_values_of_a_deleted_session_go_a_day_later_and_no_others() {
 #[tokio::test(flavor = "multi_thread")]
 async fn dur_6_the_rights_of_the_worker_are_enough_to_remove_values() {
     let secured = Secured::start().await;
-    let topology = connect(&secured, "topology").await;
-    ensure(&topology, &Topology { replicas: 1 })
-        .await
-        .expect("a topology");
+    prepare(&secured).await;
     let dir = tempfile::tempdir().expect("a folder");
     let file = dir.path().join("session.sqlite");
     let harness = connect(&secured, "harness").await;
