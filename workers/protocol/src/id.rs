@@ -34,10 +34,17 @@ pub fn mint(prefix: &str, at_ms: u64, fields: &[&[u8]]) -> String {
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident, $kind:literal, $check:expr) => {
         $(#[$doc])*
-        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-        #[serde(try_from = "String", into = "String")]
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, JsonSchema)]
+        #[serde(try_from = "String")]
         #[schemars(with = "String")]
         pub struct $name(String);
+
+        // Not derived by way of a `String`: that would copy each id of a history to write it.
+        impl Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.0)
+            }
+        }
 
         impl $name {
             /// Checks `text` and makes it an id.

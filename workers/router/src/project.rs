@@ -10,8 +10,8 @@ use std::{
     collections::{BTreeMap, VecDeque},
 };
 
-use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde::{Serialize, de::IgnoredAny};
+use serde_json::{Value, json};
 use teamster_protocol::{
     CallId, Message,
     function::router::{ChatRequest, Tool},
@@ -309,11 +309,16 @@ fn result_text(text: &str) -> &str {
 fn arguments(raw: &str) -> Cow<'_, str> {
     if raw.trim().is_empty() {
         Cow::Borrowed("{}")
-    } else if serde_json::from_str::<Map<String, Value>>(raw).is_ok() {
+    } else if is_object(raw) {
         Cow::Borrowed(raw)
     } else {
         Cow::Owned(json!({"_raw": text::cut(raw, RAW_BYTES_MAX)}).to_string())
     }
+}
+
+/// Whether a text is one JSON object. Nothing is built of it: a request holds the arguments of a whole history.
+fn is_object(text: &str) -> bool {
+    text.trim_start().starts_with('{') && serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
 
 /// A name of the allowed alphabet and length. Names that were offered are such names already; a model may invent others.

@@ -102,7 +102,7 @@ fn assert_valid(messages: &[Value]) {
         assert!(content.is_some() || !calls.is_empty(), "an empty message");
         for call in calls {
             let arguments = call["function"]["arguments"].as_str().expect("text");
-            serde_json::from_str::<Map<String, Value>>(arguments).expect("an object");
+            serde_json::from_str::<serde_json::Map<String, Value>>(arguments).expect("an object");
             let id = call["id"].as_str().expect("an id").to_owned();
             assert!(ids.insert(id.clone()), "an id twice");
             assert!(
