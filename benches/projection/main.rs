@@ -17,18 +17,25 @@ mod written;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use teamster_core::turn::{State, fold::Fold};
 use teamster_mesh::{
     Connect, Mesh,
     connection::Call,
     serve::serve,
     topology::{Topology, ensure},
 };
-use teamster_protocol::{FunctionId, Principal, function::session::StatusReply, id::WorkerName};
+use teamster_protocol::{
+    FunctionId, Principal, SessionId, function::session::StatusReply, id::WorkerName,
+};
 use teamster_session::{Config, worker};
 use teamster_testkit::{Nats, wait};
 
 /// How long a build may take.
 const LIMIT: Duration = Duration::from_mins(20);
+/// The session whose loading is measured.
+const LONG: &str = "long";
+/// Its messages.
+const LONG_MESSAGES: u64 = 10_000;
 /// How often each question is asked.
 const ASKED: usize = 21;
 
@@ -66,6 +73,26 @@ async fn status(operator: &Mesh) -> StatusReply {
     serde_json::from_value(reply).expect("a status")
 }
 
+/// The middle of how long an owner takes to read and fold the long session from its log, in milliseconds.
+async fn load(mesh: &Mesh) -> f64 {
+    let session = SessionId::parse(LONG).expect("an id");
+    let mut times = Vec::new();
+    for _ in 0..5 {
+        let began = Instant::now();
+        let tail = mesh.log().tail(&session).await.expect("a tail");
+        let tail = tail.expect("a commit").seq;
+        let mut fold = Fold::new(State::new(session.clone()));
+        for stored in mesh.log().read(&session, 0, tail).await.expect("a log") {
+            fold.take(&stored.body, stored.seq);
+        }
+        let state = fold.finish().expect("it folds");
+        times.push(began.elapsed().as_secs_f64() * 1e3);
+        assert_eq!(state.transcript.len() as u64, LONG_MESSAGES);
+    }
+    times.sort_by(f64::total_cmp);
+    times.get(2).copied().unwrap_or_default()
+}
+
 #[tokio::main]
 async fn main() {
     let has = |flag: &str| std::env::args().any(|argument| argument == flag);
@@ -79,6 +106,8 @@ async fn main() {
     let began = Instant::now();
     let log = written::write(&harness, sessions).await;
     let wrote = began.elapsed();
+    let one_long = written::write_long(&harness, LONG, LONG_MESSAGES).await;
+    let loaded = load(&harness).await;
     let dir = tempfile::tempdir().expect("a folder");
     let operator = connect(&nats, "operator").await;
 
@@ -92,7 +121,8 @@ async fn main() {
         .expect("served");
     let built = wait::some(LIMIT, "the projection is built", || async {
         let now = status(&operator).await;
-        (now.behind == 0 && now.commits >= log.commits).then_some(now)
+        let written = log.commits + one_long.commits;
+        (now.behind == 0 && now.commits >= written).then_some(now)
     })
     .await;
     let took = began.elapsed();
@@ -130,6 +160,7 @@ async fn main() {
                 "commits": built.commits, "sessions": built.sessions, "log_bytes": log.bytes,
                 "seconds": took.as_secs_f64(), "commits_per_second": rate, "file_bytes": built.file_bytes,
                 "written_in_seconds": wrote.as_secs_f64(), "questions_ms": questions,
+                "load_of_10000_messages_ms": loaded,
             })
         );
         return;
@@ -142,6 +173,11 @@ async fn main() {
     );
     println!("built in {:.2} s: {rate:.0} commits/s", took.as_secs_f64());
     println!("file     {:.1} MB", built.file_bytes as f64 / 1e6);
+    println!(
+        "a session of {LONG_MESSAGES} messages, {} commits, {:.1} MB: loaded from its log in {loaded:.0} ms",
+        one_long.commits,
+        one_long.bytes as f64 / 1e6
+    );
     for (name, ms) in questions {
         println!("{name:<24} {ms:>8.2} ms");
     }

@@ -30,6 +30,13 @@ pub(crate) struct Log {
     pub(crate) bytes: u64,
 }
 
+/// Writes one session of so many messages, four a turn.
+pub(crate) async fn write_long(mesh: &Mesh, name: &str, messages: u64) -> Log {
+    let mut writer = Writer::new(mesh.clone(), 0);
+    writer.session = SessionId::parse(name).expect("valid");
+    writer.run(0, messages / 4).await
+}
+
 /// Writes the logs of so many sessions.
 pub(crate) async fn write(mesh: &Mesh, sessions: u64) -> Log {
     let room = Arc::new(Semaphore::new(AT_ONCE));
@@ -38,7 +45,7 @@ pub(crate) async fn write(mesh: &Mesh, sessions: u64) -> Log {
         let permit = Arc::clone(&room).acquire_owned().await.expect("open");
         let mesh = mesh.clone();
         tasks.push(task::spawn("session", async move {
-            let log = Writer::new(mesh, index).run(index).await;
+            let log = Writer::new(mesh, index).run(index, TURNS).await;
             drop(permit);
             log
         }));
@@ -73,7 +80,7 @@ impl Writer {
         }
     }
 
-    async fn run(mut self, index: u64) -> Log {
+    async fn run(mut self, index: u64, turns: u64) -> Log {
         let created = Event::SessionCreated {
             by: owner(),
             title: Some(format!("Session {index}")),
@@ -81,7 +88,7 @@ impl Writer {
             metadata: BTreeMap::from([("team".to_owned(), (index % 7).to_string())]),
         };
         self.commit(Phase::Idle, vec![created]).await;
-        for number in 1..=TURNS {
+        for number in 1..=turns {
             self.turn(index, number).await;
         }
         self.log

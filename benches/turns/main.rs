@@ -21,6 +21,7 @@ mod growth;
 mod masking;
 mod memory;
 mod model;
+mod policy;
 mod report;
 mod rig;
 mod stats;
@@ -110,8 +111,10 @@ fn main() {
 }
 
 async fn run(plan: Plan) {
-    if plan.only.as_deref() == Some("masking") {
-        return masking::print();
+    match plan.only.as_deref() {
+        Some("masking") => return masking::print(),
+        Some("policy") => return policy::print(),
+        _ => {}
     }
     let load = report::load();
     let mut classes = Vec::new();

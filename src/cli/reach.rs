@@ -83,7 +83,7 @@ async fn foreign(connect: &Connect, absent: Absent) -> Result<Client, Failure> {
             return Err(no_workers(&missing).hint(format_args!(
                 "start them: teamster worker {} --nats {}",
                 missing.join(" "),
-                connect.url
+                connect.shown()
             )));
         }
     }

@@ -122,7 +122,7 @@ pub(super) async fn patiently<T>(
     }
     out.note(&format!(
         "not up yet: {} is tried for {}; Ctrl-C ends it",
-        display::terminal(&connect.url),
+        display::terminal(&connect.shown()),
         status::seconds(CONNECT_PATIENCE)
     ));
     start.await
@@ -178,7 +178,7 @@ fn tell(
     if !out.is_text() {
         out.document(&json!({
             "v": 1,
-            "nats": connect.url,
+            "nats": connect.shown(),
             "data": data,
             "model": model,
             "is_scripted": status::is_scripted(model),
@@ -187,7 +187,10 @@ fn tell(
         }))?;
         return Ok(());
     }
-    out.line(&format!("listening  {}", display::terminal(&connect.url)))?;
+    out.line(&format!(
+        "listening  {}",
+        display::terminal(&connect.shown())
+    ))?;
     out.line(&format!("data       {}", data.display()))?;
     out.line(&format!("workers    {}", host.names().join(", ")))?;
     out.line(&format!("model      {}", status::label(model)))?;

@@ -65,11 +65,11 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
         out.line(&format!(
             "{} on {}; stop with Ctrl-C or kill {}",
             host.names().join(", "),
-            display::terminal(&connect.url),
+            display::terminal(&connect.shown()),
             std::process::id()
         ))?;
     } else {
-        out.document(&json!({ "v": 1, "nats": connect.url, "workers": host.names(), "pid": std::process::id() }))?;
+        out.document(&json!({ "v": 1, "nats": connect.shown(), "workers": host.names(), "pid": std::process::id() }))?;
     }
     up::serve(out, &connect, host, &mut signals, None).await
 }

@@ -333,7 +333,7 @@ async fn mesh(global: &Global, data: &Path, deep: bool) -> Vec<Finding> {
             return vec![
                 Finding::new("broker", State::Failed, chain(&error)).hint(format_args!(
                     "is {} the right address, and are these its credentials?",
-                    connect.url
+                    connect.shown()
                 )),
             ];
         }
@@ -341,7 +341,7 @@ async fn mesh(global: &Global, data: &Path, deep: bool) -> Vec<Finding> {
     let mut findings = vec![Finding::new(
         "broker",
         State::Ok,
-        format_args!("answers at {}", connect.url),
+        format_args!("answers at {}", connect.shown()),
     )];
     findings.push(durability(&connect, system.as_deref()).await);
     findings.push(log(&client).await);

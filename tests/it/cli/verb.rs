@@ -29,6 +29,8 @@ enum Needs {
 }
 use Needs::{Files, Mesh, Nothing, Server, Start};
 
+/// Where no server is. What stands before the `@` is never printed.
+const DEAD: &str = "nats://somebody:hidden-word@127.0.0.1:1";
 /// A session that is not there.
 const NOBODY: &str = "nobody";
 
@@ -118,6 +120,8 @@ fn arguments<'a>(
 fn checked(arguments: &[&str], output: &Output) -> Option<String> {
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(CODES.contains(&code(output)), "{arguments:?}: {words}");
+    let said = format!("{words}{}", String::from_utf8_lossy(&output.stdout));
+    assert!(!said.contains("hidden-word"), "{arguments:?}: {said}");
     let last: Value = if arguments.last() == Some(&"--json") {
         document(output)
     } else {
@@ -152,7 +156,7 @@ fn checked(arguments: &[&str], output: &Output) -> Option<String> {
 #[tokio::test]
 async fn cli_1_every_verb_tells_that_there_is_no_mesh() {
     let (place, elsewhere) = (Place::new(), Place::new());
-    let dead = ["--nats", "nats://127.0.0.1:1"];
+    let dead = ["--nats", DEAD];
     for (verb, sample, needs) in VERBS {
         // Both forms are printed by one function; every second verb is asked for the other one.
         let form = if verb.len() % 2 == 0 {

@@ -1,6 +1,7 @@
 //! A worker's connection, and plain messages over it.
 
 use std::{
+    fmt,
     path::PathBuf,
     sync::{
         Arc,
@@ -16,6 +17,7 @@ use teamster_protocol::{
     id::{Incarnation, WorkerName},
     policy::FunctionPolicy,
 };
+use teamster_telemetry::Redacted;
 use tokio::sync::OnceCell;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -44,12 +46,28 @@ pub const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 const ACKS_INFLIGHT_MAX: usize = 20_000;
 
 /// How to reach a mesh.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Connect {
     /// Server addresses, comma-separated.
     pub url: String,
     /// A directory that holds `<worker>.creds`, or one file for all workers; none for a server without authorization.
     pub credentials: Option<PathBuf>,
+}
+
+impl Connect {
+    /// The addresses as they may be printed: without the user and the password that may stand in them.
+    pub fn shown(&self) -> String {
+        Redacted(&self.url).to_string()
+    }
+}
+
+impl fmt::Debug for Connect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connect")
+            .field("url", &Redacted(&self.url))
+            .field("credentials", &self.credentials)
+            .finish()
+    }
 }
 
 /// One worker's connection: a cheap handle.

@@ -218,7 +218,7 @@ impl Shared {
                 status: request::status(end, hit),
                 duration_ms,
                 limits_hit: hit.names(),
-                layers: levels.into_iter().map(Into::into).collect(),
+                layers: levels.into_iter().collect(),
                 ..output::reply(&bytes, stdout, stderr, bounds.output_bytes)
             }),
             Report::Failed(failure) => Err(self.failed(&failure)),

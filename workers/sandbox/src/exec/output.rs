@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::request::{Reply, Status, Stream};
+use super::request::{Layers, Reply, Status, Stream};
 use crate::{budget::json_bytes, stage::frame::Kept};
 
 /// Share of unreadable characters from which output counts as binary.
@@ -28,7 +28,7 @@ pub(super) fn reply(bytes: &[u8], stdout: Kept, stderr: Kept, room: usize) -> Re
         stderr: err.fit(for_err),
         duration_ms: 0,
         limits_hit: Vec::new(),
-        layers: Vec::new(),
+        layers: Layers::default(),
     }
 }
 

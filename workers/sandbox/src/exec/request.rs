@@ -101,27 +101,27 @@ pub(crate) struct Reply {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) limits_hit: Vec<String>,
     /// The layers that it ran behind.
-    pub(crate) layers: Vec<Behind>,
+    pub(crate) layers: Layers,
 }
 
-/// A layer that a command ran behind.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub(crate) struct Behind {
-    /// Its name.
-    name: Layer,
-    /// How far it goes, or that it was missing.
-    level: String,
+/// Which layers held. By name alone: a model reads each answer; `sandbox::info` says how far each goes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub(crate) struct Layers {
+    /// Those that held.
+    held: Vec<Layer>,
+    /// Those that this host does not have.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing: Vec<Layer>,
 }
 
-impl From<Level> for Behind {
-    fn from(level: Level) -> Self {
+impl FromIterator<Level> for Layers {
+    fn from_iter<I: IntoIterator<Item = Level>>(levels: I) -> Self {
+        let (held, missing): (Vec<Level>, Vec<Level>) =
+            levels.into_iter().partition(|level| level.holds);
+        let names = |levels: Vec<Level>| levels.into_iter().map(|level| level.name).collect();
         Self {
-            name: level.name,
-            level: if level.holds {
-                level.level
-            } else {
-                "missing".to_owned()
-            },
+            held: names(held),
+            missing: names(missing),
         }
     }
 }

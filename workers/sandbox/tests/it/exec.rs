@@ -124,13 +124,8 @@ async fn a_command_runs_in_the_workspace_and_says_how_it_ended() {
     assert_eq!(reply["stderr"]["text"], "oops\n");
     let written = std::fs::read_to_string(bench.work.path().join("sub/out.txt"));
     assert_eq!(written.expect("written"), "hello\n");
-    let names: Vec<&str> = reply["layers"]
-        .as_array()
-        .expect("a list")
-        .iter()
-        .filter(|layer| layer["level"] != "missing")
-        .filter_map(|layer| layer["name"].as_str())
-        .collect();
+    let held = reply["layers"]["held"].as_array().expect("a list");
+    let names: Vec<&str> = held.iter().filter_map(|layer| layer.as_str()).collect();
     for layer in [
         "user_ns", "pid_ns", "mount_ns", "net_ns", "landlock", "seccomp",
     ] {

@@ -18,10 +18,8 @@ async fn cells(who: Who) -> Vec<(Cell, bool)> {
 }
 
 fn has_groups(reply: &Value) -> bool {
-    let layers = reply["layers"].as_array().expect("a list");
-    layers
-        .iter()
-        .any(|layer| layer["name"] == "cgroup" && layer["level"] != "missing")
+    let held = reply["layers"]["held"].as_array().expect("a list");
+    held.iter().any(|layer| layer == "cgroup")
 }
 
 #[tokio::test(flavor = "multi_thread")]
