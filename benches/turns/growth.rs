@@ -64,6 +64,7 @@ impl Growth {
 
 /// Runs the session.
 pub(crate) async fn run(arena: &Arena) -> Growth {
+    arena.rig.rests().await;
     let message = model::message(1);
     let before = stored(&arena.rig.operator).await;
     let mut times = Vec::new();
@@ -81,6 +82,7 @@ pub(crate) async fn run(arena: &Arena) -> Growth {
             _ => {}
         }
     }
+    arena.rig.rests().await;
     let mut streams = settled(&arena.rig.operator).await;
     for (name, bytes) in &mut streams {
         *bytes = bytes.saturating_sub(before.get(name).copied().unwrap_or(0));

@@ -19,10 +19,11 @@ use teamster_protocol::{
     function::harness::{SendReply, SendRequest},
     id::WorkerName,
     input::TurnOptions,
+    limits,
     policy::FunctionPolicy,
     wire_name,
 };
-use teamster_testkit::{Nats, nats::Options};
+use teamster_testkit::{Nats, nats::Options, wait};
 
 use crate::{model::Model, stream::Paced};
 
@@ -213,6 +214,30 @@ impl Rig {
         let call = Call::new(id(LOOKUP), r#"{"key":"order-0"}"#);
         self.operator.call(call).await.expect("answers");
         begun.elapsed()
+    }
+
+    /// Waits until the notices of all commits are stored. They follow the commits at their own pace, and what is measured next
+    /// would pay for what went before.
+    pub(crate) async fn rests(&self) {
+        wait::until(LIMIT, "the notices of all commits are stored", || async {
+            for log in 0..limits::LOG_STREAMS {
+                let answer = self
+                    .operator
+                    .request(
+                        format!("$JS.API.CONSUMER.INFO.LOG_{log}.events"),
+                        json!({}).to_string().into(),
+                        limits::BROKER_REQUEST,
+                    )
+                    .await
+                    .expect("the broker answers");
+                let info: Value = serde_json::from_slice(&answer).expect("JSON");
+                if info["num_pending"] != 0 || info["num_ack_pending"] != 0 {
+                    return false;
+                }
+            }
+            true
+        })
+        .await;
     }
 
     /// Ends the workers in order; the server ends with its handle.

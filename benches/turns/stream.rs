@@ -85,7 +85,9 @@ impl Paced {
 
 /// Measures all three.
 pub(crate) async fn run(arena: &Arena) -> Stream {
+    arena.rig.rests().await;
     let first = first(arena).await;
+    arena.rig.rests().await;
     let (mut word, mut direct) = (Vec::new(), Vec::new());
     for answer in 0..ANSWERS {
         word.extend(through(arena, &format!("paced-{answer}-{}", arena.name())).await);

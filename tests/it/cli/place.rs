@@ -67,6 +67,8 @@ impl Place {
     /// Starts `up` and waits until it says that it listens.
     pub async fn up(&self) -> Process {
         let output = self.file("up.out");
+        // What an earlier one said is not taken for what this one says.
+        let _ = std::fs::remove_file(&output);
         let process = Process::spawn(self.command(&["up"]), &output);
         wait::until(LIMIT, "up says where it listens", || async {
             process.output().contains("stop       ")
