@@ -231,7 +231,8 @@ impl Rig {
                     .await
                     .expect("the broker answers");
                 let info: Value = serde_json::from_slice(&answer).expect("JSON");
-                if info["num_pending"] != 0 || info["num_ack_pending"] != 0 {
+                let is_zero = |key: &str| info.get(key).and_then(Value::as_u64) == Some(0);
+                if !is_zero("num_pending") || !is_zero("num_ack_pending") {
                     return false;
                 }
             }

@@ -147,6 +147,8 @@ pub(super) struct Verifier {
     n: u64,
     before: Option<Digest>,
     first: Option<u64>,
+    /// Whether a deletion was met.
+    is_deleted: bool,
     commits: u64,
     losses: u64,
     blobs: u64,
@@ -172,6 +174,7 @@ impl Verifier {
             n: 0,
             before: None,
             first: None,
+            is_deleted: false,
             commits: 0,
             losses: 0,
             blobs: 0,
@@ -230,6 +233,8 @@ impl Verifier {
             Some(before) => commit.prev == before && (is_accepted || commit.n == self.n + 1),
         };
         self.first.get_or_insert(commit.n);
+        let is_deletion = |event: &Event| matches!(event, Event::SessionDeleted { .. });
+        self.is_deleted |= commit.events.iter().any(is_deletion);
         self.n = commit.n;
         if commit.session != self.header.session {
             let what = format!(
@@ -260,6 +265,12 @@ impl Verifier {
                 self.commits, self.header.commits
             )));
         }
+        let first = self.first.unwrap_or(0);
+        if first > 1 && !self.is_deleted && self.losses == 0 {
+            return Err(Problem(format!(
+                "it begins with commit {first}, and neither a deletion nor an accepted loss says what became of those before"
+            )));
+        }
         let last = self.before.unwrap_or(Digest::ZERO);
         if last != self.header.last_sha256 {
             return Err(Problem(
@@ -269,7 +280,7 @@ impl Verifier {
         Ok(Summary {
             session: self.header.session,
             commits: self.commits,
-            first: self.first.unwrap_or(0),
+            first,
             last: self.n,
             last_sha256: last,
             losses: self.losses,

@@ -10,7 +10,7 @@
 use std::{
     collections::{HashMap, VecDeque},
     io::Read as _,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::SystemTime,
 };
@@ -26,6 +26,8 @@ use crate::{Config, Error};
 /// The policy in force and those that running turns began with.
 pub(crate) struct Policies {
     config: Live<Config>,
+    /// The file that was configured at the start.
+    home: Option<PathBuf>,
     current: ArcSwap<Policy>,
     note: ArcSwapOption<String>,
     pins: Mutex<Pins>,
@@ -42,6 +44,18 @@ enum Before {
     Another,
 }
 
+impl Before {
+    /// What counts as before when another file is configured. The file of the start need not have been there, so it need not
+    /// be there when it is configured again.
+    fn after_change(is_home: bool) -> Self {
+        if is_home {
+            Self::Nothing
+        } else {
+            Self::Another
+        }
+    }
+}
+
 #[derive(Default)]
 struct Pins {
     by_turn: HashMap<TurnId, Arc<Policy>>,
@@ -51,7 +65,8 @@ struct Pins {
 impl Policies {
     /// Reads the policy of the file that the configuration names. A file that is not there yet is waited for.
     pub(crate) fn load(config: Live<Config>) -> Result<Self, Error> {
-        let in_file = match &config.load().policy_file {
+        let home = config.load().policy_file.clone();
+        let in_file = match &home {
             Some(path) => read(path)?,
             None => None,
         };
@@ -61,6 +76,7 @@ impl Policies {
         };
         Ok(Self {
             config,
+            home,
             current: ArcSwap::from_pointee(policy),
             note: ArcSwapOption::empty(),
             pins: Mutex::default(),
@@ -117,7 +133,7 @@ impl Policies {
     /// Reads the file again whenever it comes, changes or goes, and whenever another one is configured, until cancelled. A
     /// revision that cannot be used is reported once and changes nothing.
     pub(crate) async fn watch(&self, cancel: &CancellationToken) {
-        let mut file = self.config.load().policy_file.clone();
+        let mut file = self.home.clone();
         // Nothing is known of what was read at the start, so the first look reads once more.
         let mut seen = None;
         let mut before = Before::Nothing;
@@ -125,7 +141,7 @@ impl Policies {
             let configured = self.config.load().policy_file.clone();
             if configured != file {
                 file = configured;
-                (seen, before) = (None, Before::Another);
+                (seen, before) = (None, Before::after_change(file == self.home));
             }
             let now = match &file {
                 Some(path) => stamp(path).await,
@@ -189,6 +205,8 @@ impl Policies {
             self.note.store(Some(Arc::new(format!(
                 "the policy file {path} is gone; the compiled-in policy is in force"
             ))));
+        } else {
+            self.note.store(None);
         }
         if policy.digest() != self.current.load().digest() {
             tracing::info!(policy = %policy.digest().short(), "the policy has changed");
@@ -237,6 +255,9 @@ mod tests {
         contract::{Class, Visibility},
         policy::Effect,
     };
+
+    use teamster_mesh::config::Take as _;
+    use teamster_testkit::wait;
 
     use super::*;
 
@@ -375,6 +396,42 @@ mod tests {
         assert_eq!((effect(), policies.note()), (Effect::Allow, None));
         policies.reload(None, Before::Another).await;
         assert_eq!((effect(), policies.note()), (Effect::Ask, None));
+    }
+
+    #[tokio::test]
+    async fn conf_1_the_file_of_the_start_need_not_be_there_when_it_is_configured_again() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (home, strict) = (
+            dir.path().join("policy.yaml"),
+            dir.path().join("strict.yaml"),
+        );
+        std::fs::write(&strict, "{version: 1, defaults: {exec: deny}}").expect("written");
+        let live = config(&home);
+        let policies = Policies::load(live.clone()).expect("no file yet");
+        let cancel = CancellationToken::new();
+        let effect = || {
+            policies
+                .judge(&contract(Class::Exec), &Arguments::empty(), None)
+                .effect
+        };
+        let steps = async {
+            for (file, wanted, has_note) in [
+                (&strict, Effect::Deny, false),
+                (&dir.path().join("nothing.yaml"), Effect::Deny, true),
+                (&home, Effect::Ask, false),
+            ] {
+                let section = serde_json::json!({ "policy_file": file });
+                live.take(&section).expect("valid");
+                wait::until(
+                    limits::POLICY_POLL_EVERY * 20,
+                    "the policy is taken",
+                    || async { effect() == wanted && policies.note().is_some() == has_note },
+                )
+                .await;
+            }
+            cancel.cancel();
+        };
+        tokio::join!(policies.watch(&cancel), steps);
     }
 
     #[test]

@@ -98,12 +98,15 @@ macro_rules! id {
 }
 
 id!(
-    /// A session. Any non-empty text whose encoded token has at most 128 bytes; those made here begin with `ses_`.
+    /// A session. Any non-empty text without control characters whose encoded token has at most 128 bytes; those made here begin
+    /// with `ses_`.
     SessionId,
     "session id",
     |text| {
         if text.is_empty() {
             Err("it must not be empty")
+        } else if text.chars().any(char::is_control) {
+            Err("it must not hold control characters")
         } else if subject::token(text).len() > limits::SESSION_TOKEN_BYTES_MAX {
             Err("its encoded form must have at most 128 bytes")
         } else {
@@ -345,6 +348,10 @@ mod tests {
     fn a_session_id_is_any_text_that_fits() {
         assert!(SessionId::parse("Ünïcode chat / 42").is_ok());
         assert!(SessionId::parse("").is_err());
+        assert!(
+            SessionId::parse("a\nb  idle").is_err(),
+            "a line of its own in a list"
+        );
         assert!(
             SessionId::parse("é".repeat(22)).is_err(),
             "each é takes six bytes of token"

@@ -95,8 +95,26 @@ fn what_is_exported_verifies() {
         (4, 1, 4, 2)
     );
     assert!(lines.iter().all(|line| !line.contains('\n')));
-    let summary = verify(&export(&chain(9, 1))).expect("the tombstone of a deleted session");
+    let tombstone = commit(9, Digest::ZERO, vec![deleted()]);
+    let summary = verify(&export(&[tombstone])).expect("the tombstone of a deleted session");
     assert_eq!((summary.first, summary.last), (9, 9));
+}
+
+fn deleted() -> Event {
+    Event::SessionDeleted {
+        by: Principal::parse("owner").expect("valid"),
+        turns: 1,
+        queued: 0,
+        approvals: Vec::new(),
+        keys: Vec::new(),
+        spent: Vec::new(),
+    }
+}
+
+#[test]
+fn dur_7_a_log_that_lost_its_beginning_is_not_taken_for_a_deleted_one() {
+    let problem = verify(&export(&chain(2, 5))).expect_err("no deletion");
+    assert!(problem.0.contains("begins with commit 2"), "{}", problem.0);
 }
 
 #[test]

@@ -1,8 +1,12 @@
 //! Readers of commits: one ordered reader a log stream, merged.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    time::Duration,
+};
 
 use teamster_protocol::{SessionId, limits, subject};
+use tokio::time::timeout;
 
 use super::{From, Log, Stored, noise};
 use crate::{
@@ -10,6 +14,10 @@ use crate::{
     reader::{Read, Reader, Reads, Spec, Start, channel},
     topology::log_stream,
 };
+
+/// A reader that is to come to an end gives up when nothing has come for so long: a stored message that the server itself cannot
+/// read is never handed out. Longer than the server needs to come back.
+const STALLED: Duration = Duration::from_secs(30);
 
 /// A reader of many sessions: one ordered consumer a log stream.
 pub struct Follow {
@@ -107,7 +115,16 @@ impl Follow {
             if !self.is_live && self.behind.is_empty() {
                 return None;
             }
-            match self.reads.recv().await? {
+            let Ok(read) = timeout(self.patience(), self.reads.recv()).await else {
+                let streams: Vec<String> = self.behind.iter().map(u8::to_string).collect();
+                return Some(Err(Error::Timeout {
+                    action: format!(
+                        "reading log stream {} to its end: the server hands out nothing more, though there is more",
+                        streams.join(", ")
+                    ),
+                }));
+            };
+            match read? {
                 (tag, Read::Message(message)) => {
                     // Markers of removed subjects are no commits.
                     if message.body.is_empty() {
@@ -139,6 +156,11 @@ impl Follow {
                 }
             }
         }
+    }
+
+    /// How long nothing may come: for ever, unless the end is waited for.
+    fn patience(&self) -> Duration {
+        if self.is_live { Duration::MAX } else { STALLED }
     }
 
     /// Whether everything that was there when the reader began has been returned by [`Follow::next`].
