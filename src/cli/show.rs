@@ -251,7 +251,7 @@ mod tests {
         let arguments = Arguments::parse(raw).expect("valid");
         Pending {
             approval_id: ApprovalId::parse("apr_1").expect("valid"),
-            session_id: SessionId::parse("chat\u{1b}[2J").expect("valid"),
+            session_id: SessionId::parse("chat\u{202e}é").expect("valid"),
             turn_id: TurnId::parse("trn_1").expect("valid"),
             call_id: CallId::parse("call_1").expect("valid"),
             function: FunctionId::parse("fs::write").expect("valid"),
