@@ -144,14 +144,18 @@ async fn what_cannot_be_meant_ends_a_script(place: &Place) {
 }
 
 async fn lines_and_documents_parse(place: &Place) {
-    let output = script(place, &["--jsonl"], b"hello\n").await;
-    let kinds: Vec<String> = lines(&output)
-        .iter()
-        .filter_map(|line| line["type"].as_str().map(str::to_owned))
-        .collect();
-    for kind in ["session_created", "delta", "turn_ended"] {
-        assert!(kinds.iter().any(|one| one == kind), "{kind}: {kinds:?}");
-    }
+    // A delta comes at most once, and not at all where the answer is stored before the reader has begun.
+    wait::until(LIMIT, "deltas are shown", || async {
+        let output = script(place, &["--jsonl"], b"hello\n").await;
+        let kinds: Vec<String> = lines(&output)
+            .iter()
+            .filter_map(|line| line["type"].as_str().map(str::to_owned))
+            .collect();
+        let has = |kind: &str| kinds.iter().any(|one| one == kind);
+        assert!(has("session_created") && has("turn_ended"), "{kinds:?}");
+        has("delta")
+    })
+    .await;
     let nothing = script(place, &["--json"], b"").await;
     assert_eq!(
         (code(&nothing), &document(&nothing)["turns"]),
@@ -188,9 +192,13 @@ async fn the_last_session_goes_on(place: &Place) {
     );
 }
 
-async fn turns(place: &Place, session: &str) -> u64 {
-    let shown = document(&place.run(&["sessions", "show", session, "--json"]).await);
-    shown["turns"].as_u64().expect("a number")
+/// Waits until the session is known to have had so many turns, which follows its log within moments.
+async fn has_turns(place: &Place, session: &str, turns: u64) {
+    wait::until(LIMIT, "the turns are counted", || async {
+        let shown = document(&place.run(&["sessions", "show", session, "--json"]).await);
+        shown["turns"] == turns
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -204,11 +212,8 @@ async fn a_person_talks_steers_and_decides_in_place() {
     terminal.shows("completed · 1 step").await;
 
     steer(&mut terminal).await;
-    assert_eq!(
-        turns(&place, "me").await,
-        2,
-        "the second message joined the second turn"
-    );
+    // The second message joined the second turn.
+    has_turns(&place, "me", 2).await;
     decide(&place, &mut terminal).await;
     stop(&mut terminal).await;
 
@@ -407,7 +412,7 @@ async fn a_person_goes_on_after_the_whole_mesh_was_killed() {
     terminal.shows("You said: are you there?").await;
     terminal.type_in("\x04");
     assert!(terminal.ended().await.success());
-    assert_eq!(turns(&place, "me").await, 2);
+    has_turns(&place, "me", 2).await;
     let pid = super::holder(&place.data());
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("it runs");
     wait::until(LIMIT, "the mesh ends", || async {
