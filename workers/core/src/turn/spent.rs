@@ -11,6 +11,36 @@ use teamster_protocol::{Event, limits, text, usage::Spent};
 const NO_MODEL: &str = "unknown";
 const DAY_MS: u64 = 24 * 3600 * 1000;
 
+/// What an event says that a generation came to, the interrupted ones included; `None` for an event of another kind. `asked` is
+/// the model of the turn, for generations that do not name theirs.
+pub fn of_event(event: &Event, asked: Option<&str>, at_ms: u64) -> Option<Spent> {
+    let (model, attempts, usage, cost) = match event {
+        Event::GenerationFinished {
+            model,
+            attempts,
+            usage,
+            cost,
+            ..
+        } => (model.as_str(), attempts, usage, cost),
+        Event::GenerationInterrupted {
+            attempts,
+            usage,
+            cost,
+            ..
+        } => (asked.unwrap_or(NO_MODEL), attempts, usage, cost),
+        _ => return None,
+    };
+    Some(Spent {
+        at_ms,
+        model: model.to_owned(),
+        generations: 1,
+        attempts: u64::from(*attempts),
+        usage: *usage,
+        cost: cost.unwrap_or_default(),
+        unpriced: u64::from(cost.is_none()),
+    })
+}
+
 /// What a session has spent, oldest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -29,31 +59,13 @@ impl Ledger {
 
     /// Notes what an event says was spent, if it does. `asked` is the model of the turn, for generations that do not name theirs.
     pub(crate) fn note(&mut self, event: &Event, asked: Option<&str>, at_ms: u64) {
-        let (model, attempts, usage, cost) = match event {
-            Event::GenerationFinished {
-                model,
-                attempts,
-                usage,
-                cost,
-                ..
-            } => (model.as_str(), attempts, usage, cost),
-            Event::GenerationInterrupted {
-                attempts,
-                usage,
-                cost,
-                ..
-            } => (asked.unwrap_or(NO_MODEL), attempts, usage, cost),
-            _ => return,
-        };
-        self.add(Spent {
-            at_ms: at_ms - at_ms % limits::SPENT_SLOT_MS,
-            model: text::head(model, limits::SPENT_MODEL_BYTES_MAX).to_owned(),
-            generations: 1,
-            attempts: u64::from(*attempts),
-            usage: *usage,
-            cost: cost.unwrap_or_default(),
-            unpriced: u64::from(cost.is_none()),
-        });
+        if let Some(one) = of_event(event, asked, at_ms) {
+            self.add(Spent {
+                at_ms: at_ms - at_ms % limits::SPENT_SLOT_MS,
+                model: text::head(&one.model, limits::SPENT_MODEL_BYTES_MAX).to_owned(),
+                ..one
+            });
+        }
     }
 
     fn add(&mut self, one: Spent) {

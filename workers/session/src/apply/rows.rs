@@ -1,6 +1,7 @@
 //! The rows of commits: places, messages, generations, and the session itself.
 
 use rusqlite::{Connection, params};
+use teamster_core::turn::spent;
 use teamster_mesh::log::Stored;
 use teamster_protocol::{BlobRef, Commit, Event, usage::Spent};
 
@@ -10,9 +11,6 @@ use crate::{
     error::StoreError,
     store::number,
 };
-
-/// The model of a generation that came to nothing before anybody knew one.
-const NO_MODEL: &str = "unknown";
 
 /// Where a commit that counts lies in the log.
 pub(super) fn place(
@@ -69,35 +67,6 @@ pub(super) fn messages(
     Ok(())
 }
 
-/// What an event says that a generation came to.
-fn spent(event: &Event, asked_model: Option<&str>, at_ms: u64) -> Option<Spent> {
-    let (model, attempts, usage, cost) = match event {
-        Event::GenerationFinished {
-            model,
-            attempts,
-            usage,
-            cost,
-            ..
-        } => (model.as_str(), attempts, usage, cost),
-        Event::GenerationInterrupted {
-            attempts,
-            usage,
-            cost,
-            ..
-        } => (asked_model.unwrap_or(NO_MODEL), attempts, usage, cost),
-        _ => return None,
-    };
-    Some(Spent {
-        at_ms,
-        model: model.to_owned(),
-        generations: 1,
-        attempts: u64::from(*attempts),
-        usage: *usage,
-        cost: cost.unwrap_or_default(),
-        unpriced: u64::from(cost.is_none()),
-    })
-}
-
 /// What a commit's generations came to, the interrupted ones included.
 pub(super) fn generations(
     connection: &Connection,
@@ -106,7 +75,7 @@ pub(super) fn generations(
 ) -> Result<(), StoreError> {
     let commit = &counted.commit;
     for (i, event) in (0_i64..).zip(&commit.events) {
-        if let Some(spent) = spent(event, counted.asked_model.as_deref(), commit.at_ms) {
+        if let Some(spent) = spent::of_event(event, counted.asked_model.as_deref(), commit.at_ms) {
             write_spent(connection, id, (commit.n, i), &spent)?;
         }
     }
