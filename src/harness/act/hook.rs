@@ -16,6 +16,9 @@ use crate::harness::work::Work;
 
 /// How long a hook may be absent before it counts as failed.
 const ABSENCE: Duration = Duration::from_secs(2);
+/// A hook for which less than this is left of its point's time is not asked: it could not answer, and a callee's own deadline ends
+/// in whole milliseconds, a little before the caller's.
+const LEAST: Duration = Duration::from_millis(20);
 /// Pause between two questions whether it is back.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -112,7 +115,7 @@ pub(super) async fn hear(
     let left = ends.saturating_duration_since(Instant::now());
     let timeout = binding.timeout().min(left);
     let answer = match serde_json::to_vec(request) {
-        Ok(body) if !timeout.is_zero() => {
+        Ok(body) if left >= LEAST => {
             let call = Call {
                 session: Some(work.session.clone()),
                 timeout,

@@ -310,7 +310,7 @@ async fn sbx_1_a_worker_or_a_stage_that_ends_leaves_nothing() {
             drop(serving);
             task.abort();
         } else {
-            let outer = children().pop().expect("a stage");
+            let outer = stage_of(mark).expect("a stage");
             let pid = nix::unistd::Pid::from_raw(outer);
             nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).expect("killed");
             let fault = task.await.expect("no panic").expect_err("no answer");
@@ -324,19 +324,30 @@ async fn sbx_1_a_worker_or_a_stage_that_ends_leaves_nothing() {
     }
 }
 
-/// Stages that this process started.
-fn children() -> Vec<i32> {
-    let own = format!("PPid:\t{}\n", std::process::id());
-    std::fs::read_dir("/proc")
-        .expect("processes")
-        .filter_map(|entry| {
-            let path = entry.ok()?.path();
-            let status = std::fs::read_to_string(path.join("status")).ok()?;
-            let line = std::fs::read_to_string(path.join("cmdline")).ok()?;
-            let is_it = status.contains(&own) && line.contains("sandbox-stage");
-            is_it.then(|| path.file_name()?.to_str()?.parse().ok())?
+/// The stage that this process started for the command whose line holds `mark`: other tests of this process have theirs.
+fn stage_of(mark: &str) -> Option<i32> {
+    let parent = |pid: i32| -> Option<i32> {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+        line.trim().parse().ok()
+    };
+    let own = i32::try_from(std::process::id()).expect("a number");
+    let marked = std::fs::read_dir("/proc").expect("processes").flatten();
+    marked
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
+        .filter(|pid| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&line).contains(mark)
         })
-        .collect()
+        .find_map(|mut pid| {
+            while let Some(above) = parent(pid).filter(|above| *above > 0) {
+                if above == own {
+                    return Some(pid);
+                }
+                pid = above;
+            }
+            None
+        })
 }
 
 /// What the operator shows is there and cannot be changed.
