@@ -78,7 +78,7 @@ pub struct Session {
     pub workspace: Option<String>,
     /// The beginning of the first user message.
     pub opening: Option<String>,
-    /// Commits so far.
+    /// Commits so far, since the last deletion of a session of this name.
     pub commits: u64,
     /// Turns so far.
     pub turns: u64,
@@ -101,6 +101,12 @@ pub struct Session {
     model: Option<String>,
     functions: BTreeMap<CallId, FunctionId>,
     unassigned: Vec<MessageId>,
+    /// The number of the last commit.
+    n: u64,
+    /// The deletion behind which commits are counted.
+    buried: u64,
+    /// Whether the session is deleted. What is known of it stays until another one begins, for whoever was watching it.
+    is_deleted: bool,
 }
 
 /// What an event means to somebody who watches.
@@ -144,10 +150,17 @@ pub enum Happening {
 impl Session {
     /// Takes what a commit says apart from its events. Call it before the events.
     pub fn open(&mut self, commit: &Commit) {
+        if self.is_deleted && commit.head.phase != Phase::Deleted {
+            *self = Self {
+                buried: self.buried,
+                ..Self::default()
+            };
+        }
         if self.created_at_ms == 0 {
             self.created_at_ms = commit.at_ms;
         }
-        self.commits = commit.n;
+        self.n = commit.n;
+        self.commits = commit.n.saturating_sub(self.buried);
         self.updated_at_ms = commit.at_ms;
         self.phase = Some(commit.head.phase);
         self.owner = Some(commit.head.owner.clone());
@@ -210,7 +223,7 @@ impl Session {
                 if let Some(model) = options.as_ref().and_then(|options| options.model.clone()) {
                     self.model = Some(model);
                 }
-                self.turns = *number;
+                self.turns += 1;
                 self.functions.clear();
                 self.turn = Some(Turn {
                     id: Some(turn.clone()),
@@ -221,6 +234,11 @@ impl Session {
                     ..Turn::default()
                 });
                 Some(Happening::Began)
+            }
+            Event::SessionDeleted { .. } => {
+                self.buried = self.n;
+                self.is_deleted = true;
+                None
             }
             Event::CallProposed {
                 call,

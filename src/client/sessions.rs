@@ -99,10 +99,15 @@ impl Client {
     /// The messages that a fork took over from its source; none for a session that is no fork. What cannot be read is left
     /// out: it is for the eye only.
     pub async fn inherited(&self, commits: &[(u64, Commit)]) -> Vec<Message> {
-        let first = commits
-            .first()
-            .and_then(|(_, commit)| commit.events.first());
-        let Some(Event::SessionForked { fork, .. }) = first else {
+        // It need not be the first commit: the tombstone of a session that had the name before may be.
+        let fork = commits
+            .iter()
+            .flat_map(|(_, commit)| &commit.events)
+            .find_map(|event| match event {
+                Event::SessionForked { fork, .. } => Some(fork),
+                _ => None,
+            });
+        let Some(fork) = fork else {
             return Vec::new();
         };
         match self.mesh().blobs().get(&fork.transcript).await {

@@ -1,7 +1,7 @@
 //! Removes what is left of a deleted session: its timers, what its queues held, its snapshot, its log before the tombstone.
 //!
 //! Every step may be done again, by this owner or the next, also when the session has been created anew: nothing of the new one
-//! is touched. The tombstone stays, so that commits and turns are numbered on and a late copy of the log is known for what it is.
+//! is touched. The tombstone stays, so that commits are numbered on and a late copy of the log is known for what it is.
 
 use bytes::Bytes;
 use teamster_core::turn::State;

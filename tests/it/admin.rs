@@ -209,7 +209,7 @@ async fn erased(scene: &Scene, session: &SessionId) -> Commit {
 }
 
 /// DUR-9: a session is deleted while its call runs and messages wait: the turn ends as by a stop, the call is cancelled, nothing
-/// is left but the tombstone; a later message begins anew and counts on.
+/// is left but the tombstone; a later message begins anew and counts from the beginning.
 #[tokio::test(flavor = "multi_thread")]
 async fn dur_9_a_deletion_in_mid_call_leaves_nothing_and_the_session_can_begin_anew() {
     let gate = Gate::shut();
@@ -260,8 +260,11 @@ async fn dur_9_a_deletion_in_mid_call_leaves_nothing_and_the_session_can_begin_a
         commits
             .iter()
             .flat_map(|commit| &commit.events)
-            .any(|event| { matches!(event, Event::TurnStarted { number: 2, .. }) })
+            .any(|event| { matches!(event, Event::TurnStarted { number: 1, .. }) })
     );
+    let status = scene.status(&id).await;
+    let new = scene.commits(&id).await.len() as u64 - 1;
+    assert_eq!((status.turns, status.commits), (1, new));
     assert_eq!(shown(&last_request(&scene)), ["again"]);
 }
 

@@ -1,5 +1,6 @@
 //! The command line's contract: what stands on standard output, which code a command ends with, whom a second `up` names.
 
+mod anew;
 mod apart;
 mod chat;
 mod config;

@@ -2,6 +2,7 @@
 
 use tokio::time::Instant;
 
+use teamster_core::turn::admin::is_tombstone;
 use teamster_protocol::{ApprovalId, Phase, SessionId};
 
 use super::past::{self, Past};
@@ -50,7 +51,7 @@ impl Here {
             Err(Error::NoSession(_)) => return Ok((here, Vec::new())),
             Err(error) => return Err(error.into()),
         };
-        let mut past = past::before(client, &commits).await;
+        let mut past = Vec::new();
         for (seq, commit) in &commits {
             here.seq = *seq;
             here.session.open(commit);
@@ -64,7 +65,12 @@ impl Here {
                 }
                 past.extend(past::entry(&here.session, event));
             }
+            // How it ended is of the session before.
+            if is_tombstone(commit) {
+                past.clear();
+            }
         }
+        past.splice(0..0, past::before(client, &commits).await);
         // Behind a deletion the next message begins a session anew.
         here.is_new = here.session.phase == Some(Phase::Deleted);
         if !here.is_new {

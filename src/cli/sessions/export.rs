@@ -10,7 +10,7 @@ use std::{
 
 use clap::Args;
 use serde_json::json;
-use teamster_core::display;
+use teamster_core::{display, turn::fold::behind_deletion};
 use teamster_mesh::log::Stored;
 use teamster_protocol::{Commit, Digest, SessionId};
 
@@ -64,7 +64,11 @@ pub(super) async fn run(out: &Output, client: &Client, options: Export) -> Resul
     let Some(tail) = log.tail(&options.session).await? else {
         return Err(Error::NoSession(options.session.to_string()).into());
     };
-    let stored = log.read(&options.session, 0, tail.seq).await?;
+    let mut stored = log.read(&options.session, 0, tail.seq).await?;
+    // What a deleted session of the same name has left is on its way out.
+    let whole: Vec<(u64, &[u8])> = stored.iter().map(|one| (one.seq, &*one.body)).collect();
+    let gone = whole.len() - behind_deletion(&whole).len();
+    stored.drain(..gone);
     let (lines, missing) = lines(client, &options.session, &stored).await?;
     for digest in &missing {
         out.note(&format!(

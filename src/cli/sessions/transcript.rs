@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
-use teamster_core::display;
+use teamster_core::{display, turn::admin::is_tombstone};
 use teamster_protocol::{
-    Commit, Event, SessionId,
+    CallId, Commit, Event, FunctionId, SessionId,
     event::EndReason,
     message::{Content, Message},
     usage::NanoUsd,
@@ -32,7 +32,9 @@ use crate::{
 enum Entry {
     Message(Message),
     Result {
-        function: String,
+        call: CallId,
+        /// What it meant, if that could be said.
+        function: Option<FunctionId>,
         outcome: String,
         text: String,
     },
@@ -45,15 +47,20 @@ pub(super) async fn run(out: &Output, client: &Client, options: &Show) -> Result
     let queued = client.queued(id).await?;
     let commits = client.commits(id).await?;
     let mut session = Session::default();
-    let inherited = client.inherited(&commits).await;
-    let mut entries: Vec<Entry> = inherited.into_iter().map(of_message).collect();
+    let mut entries: Vec<Entry> = Vec::new();
     for (_, commit) in &commits {
         session.open(commit);
         for event in &commit.events {
             session.event(id, commit.at_ms, event);
             entries.extend(entry(&session, event));
         }
+        // How a session ended that had the name before is not of this one.
+        if is_tombstone(commit) {
+            entries.clear();
+        }
     }
+    let inherited = client.inherited(&commits).await;
+    entries.splice(0..0, inherited.into_iter().map(of_message));
     let standing = standing::of(client, &session).await?;
     if options.events || out.format == Format::JsonLines {
         return events(out, standing, &commits, options);
@@ -138,7 +145,8 @@ fn of_message(message: Message) -> Entry {
             text,
             outcome,
         } => Entry::Result {
-            function: function.map_or_else(|| call.to_string(), |function| function.to_string()),
+            call,
+            function,
             outcome: show::word(&outcome),
             text,
         },
@@ -169,9 +177,8 @@ fn entry(session: &Session, event: &Event) -> Option<Entry> {
             text,
             ..
         } => Some(Entry::Result {
-            function: session
-                .function_of(call)
-                .map_or_else(|| call.to_string(), ToString::to_string),
+            call: call.clone(),
+            function: session.function_of(call).cloned(),
             outcome: show::word(outcome),
             text: text.clone(),
         }),
@@ -256,12 +263,16 @@ fn words(entry: &Entry) -> String {
             )
         }
         Entry::Result {
+            call,
             function,
             outcome,
             text,
         } => {
             let shown = teamster_protocol::text::cut(text, 2000);
-            let mut text = format!("  <- {function}: {outcome}\n");
+            let name = function
+                .as_ref()
+                .map_or_else(|| call.to_string(), ToString::to_string);
+            let mut text = format!("  <- {name}: {outcome}\n");
             for line in display::terminal(&shown).lines() {
                 let _ = writeln!(text, "     {line}");
             }
@@ -283,10 +294,11 @@ fn document(
         .map(|entry| match entry {
             Entry::Message(message) => serde_json::to_value(message).unwrap_or_default(),
             Entry::Result {
+                call,
                 function,
                 outcome,
                 text,
-            } => json!({ "role": "function_result", "function": function, "outcome": outcome, "text": text }),
+            } => json!({ "role": "function_result", "call": call, "function": function, "outcome": outcome, "text": text }),
             Entry::End(reason) => json!({ "role": "end", "reason": reason }),
         })
         .collect();

@@ -241,3 +241,42 @@ fn events_outside_of_a_turn_change_nothing_that_is_shown() {
     assert_eq!(folded.turn, None);
     assert_eq!(Report::of(&session(), None).status, "unknown");
 }
+
+/// A session that is created anew under the name of a deleted one begins at nothing, whichever part of the old log is left; who
+/// watched the old one still knows how it ended.
+#[test]
+fn a_session_behind_a_tombstone_begins_at_nothing() {
+    let before = [
+        commit(1, Phase::Active, vec![user("one"), started("t", 1)]),
+        commit(2, Phase::Parked, vec![finished(1, "a", Some(500)), asked()]),
+    ];
+    let deletion = Event::SessionDeleted {
+        by: owner(),
+        turns: 1,
+        queued: 0,
+        approvals: Vec::new(),
+        keys: Vec::new(),
+        spent: Vec::new(),
+    };
+    let cancelled = Event::TurnEnded {
+        turn: turn("t"),
+        reason: EndReason::Cancelled { by: owner() },
+    };
+    let tombstone = commit(3, Phase::Deleted, vec![cancelled, deletion]);
+    let late = commit(4, Phase::Deleted, Vec::new());
+    let anew = commit(5, Phase::Active, vec![user("two"), started("u", 1)]);
+
+    let watched = fold(&[before.as_slice(), &[tombstone.clone(), late.clone()]].concat());
+    assert_eq!(
+        Report::of(&session(), watched.turn.as_ref()).status,
+        "cancelled"
+    );
+    let behind = [tombstone, late, anew];
+    let folded = fold(&[before.as_slice(), &behind].concat());
+    assert_eq!(folded, fold(&behind));
+    assert_eq!((folded.turns, folded.commits), (1, 2));
+    assert_eq!((folded.usage.total(), folded.cost), (0, None));
+    assert_eq!(folded.created_at_ms, 5000);
+    assert_eq!(folded.opening.as_deref(), Some("text of two"));
+    assert!(folded.answers(&message("two")) && !folded.answers(&message("one")));
+}

@@ -68,7 +68,7 @@ fn reply(state: &State, queued: u64) -> StatusReply {
             .as_ref()
             .and_then(|origin| origin.workspace.clone()),
         turn: turn_status(state),
-        commits: state.n,
+        commits: state.commits(),
         turns: state.turns,
         queued,
         approvals,

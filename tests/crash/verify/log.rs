@@ -90,7 +90,7 @@ pub fn turns(evidence: &Evidence, found: &mut Vec<String>) {
     let mut generation = None;
     for (n, event) in events(evidence) {
         match event {
-            Event::SessionDeleted { turns: before, .. } => turns = *before,
+            Event::SessionDeleted { .. } => turns = 0,
             Event::TurnStarted { turn, number, .. } => {
                 turns += 1;
                 if let Some(other) = running.replace(turn.clone()) {

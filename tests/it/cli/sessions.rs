@@ -10,7 +10,7 @@ use super::{
     terminal::Terminal,
 };
 
-async fn json(place: &Place, arguments: &[&str]) -> Value {
+pub(super) async fn json(place: &Place, arguments: &[&str]) -> Value {
     let arguments = [arguments, &["--json"]].concat();
     let output = place.run(&arguments).await;
     let words = String::from_utf8_lossy(&output.stderr).into_owned();

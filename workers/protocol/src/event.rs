@@ -64,7 +64,7 @@ pub enum Event {
     SessionDeleted {
         /// Who asked.
         by: Principal,
-        /// Turns so far: a session that is created anew counts on.
+        /// Turns so far, of every session that had the name. One that is created anew counts from the first again.
         turns: u64,
         /// The last sequence of TURNS whose message goes with the session.
         queued: u64,

@@ -8,12 +8,12 @@ use crate::error::StoreError;
 /// Marks the file as ours (`PRAGMA application_id`).
 const APPLICATION: i32 = 0x7465_616d;
 /// Version of these tables. A file of another version is built anew; so is one of another version of the fold.
-const VERSION: i32 = 3;
+const VERSION: i32 = 4;
 
 /// `account` is what further commits are folded into, `info` what is answered: both JSON. The text of a message stands apart from
 /// the rest of it, so that the index reads it without keeping it again. `place` says where the commits that count lie in the log;
 /// their bytes stay there. `generation` holds what was spent: a
-/// row a generation, and for those that went with their session the rows that its tombstone keeps of them. `value` says which stored values sessions name. `unnamed` alone does not follow from the log: since when this
+/// row a generation, and for those that went with their session (`buried`) the rows that its tombstone keeps of them. `value` says which stored values sessions name. `unnamed` alone does not follow from the log: since when this
 /// projection has known of stored values that nobody names them.
 const TABLES: &str = "
 CREATE TABLE stream (
@@ -63,6 +63,7 @@ CREATE TABLE generation (
     usage TEXT NOT NULL,
     cost INTEGER NOT NULL,
     unpriced INTEGER NOT NULL,
+    buried INTEGER NOT NULL,
     PRIMARY KEY (session, n, i)
 ) WITHOUT ROWID;
 CREATE TABLE value (

@@ -31,6 +31,8 @@ pub struct Tombstone {
     pub seq: u64,
     /// When it was made, in milliseconds since 1970.
     pub at_ms: u64,
+    /// Turns up to it, of every session that had the name. The next one begins at none.
+    pub turns: u64,
 }
 
 /// Why a stored value is not what a fork begins with.
@@ -75,6 +77,12 @@ impl State {
     /// Whether the session was deleted, and nothing has created it anew.
     pub fn is_deleted(&self) -> bool {
         self.deleted.is_some() && self.origin.is_none()
+    }
+
+    /// Commits since the deletion that the log begins with; all, where there was none.
+    pub fn commits(&self) -> u64 {
+        self.n
+            .saturating_sub(self.deleted.map_or(0, |tombstone| tombstone.n))
     }
 
     /// The stored messages that this session begins with and that are still to be supplied.
@@ -203,7 +211,6 @@ impl State {
         self.outbox = old.outbox;
         self.cursor = old.cursor;
         self.cursor.advance(Lane::In, *queued);
-        self.turns = *turns;
         self.approvals = approvals.iter().cloned().collect();
         self.spent = Ledger::from(spent.as_slice());
         self.consumed = keys.iter().map(ConsumedInput::from).collect();
@@ -211,6 +218,7 @@ impl State {
             n: self.drafting(),
             seq: 0,
             at_ms,
+            turns: *turns,
         });
     }
 }

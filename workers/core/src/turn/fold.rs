@@ -256,8 +256,8 @@ pub fn counting(
     Ok(counted.collect())
 }
 
-/// A stored log from its last deletion on.
-fn behind_deletion<'a, 'b>(stored: &'a [(u64, &'b [u8])]) -> &'a [(u64, &'b [u8])] {
+/// A stored log from its last deletion on: what lies before one may still be there, and is of another session.
+pub fn behind_deletion<'a, 'b>(stored: &'a [(u64, &'b [u8])]) -> &'a [(u64, &'b [u8])] {
     let last = stored.iter().rposition(|(_, bytes)| {
         holds(bytes, br#""type":"session_deleted""#)
             && Commit::decode(bytes).is_ok_and(|commit| is_tombstone(&commit))

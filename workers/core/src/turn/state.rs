@@ -24,7 +24,7 @@ pub use crate::turn::running::{Call, CallState, Cut, Failure, Generation, Held, 
 pub use crate::turn::spent::Ledger;
 
 /// Version of the fold. A snapshot of another version is folded anew.
-pub const FOLD_VERSION: u32 = 8;
+pub const FOLD_VERSION: u32 = 9;
 
 /// Everything that is known about a session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -68,7 +68,7 @@ pub struct State {
     pub turn: Option<Turn>,
     /// The turn that ended last.
     pub last: Option<Ended>,
-    /// Turns so far.
+    /// Turns so far, since the deletion that the log begins with.
     pub turns: u64,
     /// Whether a user message waits for a turn.
     pub is_unanswered: bool,

@@ -104,7 +104,7 @@ pub struct StatusReply {
     /// The running turn, or the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<TurnStatus>,
-    /// Commits so far.
+    /// Commits so far, since the last deletion.
     pub commits: u64,
     /// Turns so far.
     pub turns: u64,

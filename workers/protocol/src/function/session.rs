@@ -277,7 +277,7 @@ pub struct CostRequest {
     /// What to group by, each once; nothing: one row.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub by: Vec<CostBy>,
-    /// Only this session's.
+    /// Only this session's: of the one that has the name now, or else of those that had it and were deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<SessionId>,
     /// From here on, in milliseconds since 1970.

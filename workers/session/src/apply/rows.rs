@@ -76,7 +76,7 @@ pub(super) fn generations(
     let commit = &counted.commit;
     for (i, event) in (0_i64..).zip(&commit.events) {
         if let Some(spent) = spent::of_event(event, counted.asked_model.as_deref(), commit.at_ms) {
-            write_spent(connection, id, (commit.n, i), &spent)?;
+            write_spent(connection, id, (commit.n, i), &spent, false)?;
         }
     }
     Ok(())
@@ -89,7 +89,7 @@ pub(super) fn bury(connection: &Connection, id: i64, commit: &Commit) -> Result<
         _ => &[],
     });
     for (i, spent) in (0_i64..).zip(rows) {
-        write_spent(connection, id, (commit.n, i), spent)?;
+        write_spent(connection, id, (commit.n, i), spent, true)?;
     }
     Ok(())
 }
@@ -99,11 +99,12 @@ fn write_spent(
     id: i64,
     (n, i): (u64, i64),
     spent: &Spent,
+    is_buried: bool,
 ) -> Result<(), StoreError> {
     connection
         .prepare_cached(
-            "INSERT INTO generation (session, n, i, at_ms, model, count, attempts, usage, cost, unpriced)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+            "INSERT INTO generation (session, n, i, at_ms, model, count, attempts, usage, cost, unpriced, buried)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
         )?
         .execute(params![
             id,
@@ -116,6 +117,7 @@ fn write_spent(
             serde_json::to_string(&spent.usage)?,
             number(spent.cost.0),
             number(spent.unpriced),
+            is_buried,
         ])?;
     Ok(())
 }

@@ -28,7 +28,8 @@ const OFFSET_MINUTES_MAX: i32 = 18 * 60;
 pub(super) fn function(projection: &Arc<Projection>) -> Result<Function, ParseError> {
     let contract = super::contract::<CostRequest, CostReply>(
         "session::cost",
-        "Adds up tokens and money by session, model and day, deleted sessions included. The rows add up to the total exactly.",
+        "Adds up tokens and money by session, model and day, deleted sessions included. The rows add up to the total exactly. \
+         Of one session: of the one that has the name now, or else of those that had it.",
         Class::Read,
     )?;
     let projection = Arc::clone(projection);
@@ -92,9 +93,9 @@ fn add_up(db: &Db, request: &CostRequest) -> Result<Option<CostReply>, StoreErro
         },
     };
     let mut statement = db.connection()?.prepare_cached(
-        "SELECT session.name, session.status = ?1, model, at_ms, count, attempts, usage, cost, unpriced
+        "SELECT session.name, session.status = ?1 OR buried, model, at_ms, count, attempts, usage, cost, unpriced
          FROM generation JOIN session ON session.id = generation.session
-         WHERE (?2 IS NULL OR generation.session = ?2)
+         WHERE (?2 IS NULL OR generation.session = ?2 AND (session.status = ?1 OR NOT buried))
            AND at_ms >= ?3 AND (?4 IS NULL OR at_ms < ?4)",
     )?;
     let mut rows = statement.query(params![

@@ -6,6 +6,7 @@
 use teamster_core::turn::{
     Fold, State,
     admin::read_base,
+    fold::behind_deletion,
     fork::{Taken, taken},
 };
 use teamster_mesh::{Ctx, Function};
@@ -63,12 +64,17 @@ async fn at(ctx: &Ctx, session: &SessionId, at: Option<u64>) -> Result<State, Fa
     let Some(tail) = log.tail(session).await? else {
         return Err(super::unknown(session));
     };
+    let stored = log.read(session, 0, tail.seq).await?;
+    let stored: Vec<(u64, &[u8])> = stored.iter().map(|one| (one.seq, &*one.body)).collect();
     let mut fold = Fold::new(State::new(session.clone()));
-    for stored in log.read(session, 0, tail.seq).await? {
-        if at.is_some_and(|at| fold.n() >= at) {
+    let mut is_begun = false;
+    // What a deleted session of the same name has left is not the session's.
+    for (seq, bytes) in behind_deletion(&stored) {
+        if is_begun && at.is_some_and(|at| fold.n() >= at) {
             break;
         }
-        fold.take(&stored.body, stored.seq);
+        fold.take(bytes, *seq);
+        is_begun |= fold.state().exists();
     }
     let n = fold.n();
     let mut state = match (fold.finish(), at) {
@@ -76,7 +82,8 @@ async fn at(ctx: &Ctx, session: &SessionId, at: Option<u64>) -> Result<State, Fa
         (Ok(state), Some(at)) if n == at => state,
         // What is broken behind the commit that is asked for does not matter.
         (Err(damage), Some(at)) if damage.state.n == at => damage.state,
-        (Ok(_), Some(at)) => return Err(no_commit(session, at, n)),
+        (Ok(_), Some(at)) if is_begun => return Err(no_commit(session, at, n)),
+        (Ok(_), Some(_)) => return Err(super::unknown(session)),
         (Err(damage), _) => {
             return Err(Fault::internal(
                 "session.log_damaged",
@@ -88,10 +95,7 @@ async fn at(ctx: &Ctx, session: &SessionId, at: Option<u64>) -> Result<State, Fa
         }
     };
     if !state.exists() {
-        return Err(match at {
-            Some(at) => no_commit(session, at, n),
-            None => super::unknown(session),
-        });
+        return Err(super::unknown(session));
     }
     if let Some(base) = state.missing().copied() {
         let lost = |why: String| {

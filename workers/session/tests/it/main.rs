@@ -6,6 +6,7 @@
     reason = "a failed expectation is how a test fails"
 )]
 
+mod anew;
 mod approvals;
 mod ask;
 mod damage;

@@ -167,7 +167,7 @@ pub(super) fn delete(
     }
     events.push(Event::SessionDeleted {
         by,
-        turns: state.turns,
+        turns: turns_before(state).saturating_add(state.turns),
         queued: queued.max(state.cursor.input),
         approvals: state
             .approvals
@@ -179,6 +179,11 @@ pub(super) fn delete(
         spent: spent.rows().to_vec(),
     });
     Ok(events)
+}
+
+/// Turns of the deleted sessions that had the name before.
+fn turns_before(state: &State) -> u64 {
+    state.deleted.map_or(0, |tombstone| tombstone.turns)
 }
 
 /// A request that is still open is withdrawn with its turn.

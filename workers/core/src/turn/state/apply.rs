@@ -133,7 +133,7 @@ impl State {
             self.options = options.clone();
         }
         *self.wanted = std::mem::take(&mut self.asked).or(&self.wanted);
-        self.turns = *number;
+        self.turns += 1;
         self.is_unanswered = false;
         self.epoch = self.drafting();
         let mut turn = Turn::new(id.clone(), *number, at_ms);

@@ -36,7 +36,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     /// DUR-1, DUR-9: whatever an administrator does in mid-turn, while a person is asked and between crashes, calls and results
-    /// stay paired, what was appended joins once, turns are numbered on, and nothing takes effect twice.
+    /// stay paired, what was appended joins once, turns are numbered from one since the last deletion, and nothing takes effect twice.
     #[test]
     fn dur_1_administration_at_any_point_loses_and_doubles_nothing(seed in any::<u64>()) {
         let mut world = World::administered(seed);
@@ -49,7 +49,8 @@ proptest! {
         for id in &world.fragile {
             prop_assert!(world.effects.get(id).copied().unwrap_or(0) <= 1, "{} took effect twice", id);
         }
-        let mut numbers = Vec::new();
+        let mut turns_so_far = 0;
+        let mut since = 0;
         let mut joined = Vec::new();
         let mut waiting: Vec<MessageId> = Vec::new();
         let mut open_turns = 0;
@@ -57,7 +58,9 @@ proptest! {
             for event in &commit.events {
                 match event {
                     Event::TurnStarted { number, .. } => {
-                        numbers.push(*number);
+                        turns_so_far += 1;
+                        since += 1;
+                        prop_assert_eq!(*number, since, "turns are numbered on");
                         open_turns += 1;
                     }
                     Event::TurnEnded { .. } => open_turns -= 1,
@@ -70,8 +73,10 @@ proptest! {
                         }
                         joined.push(id);
                     }
-                    Event::SessionDeleted { .. } => {
+                    Event::SessionDeleted { turns, .. } => {
                         prop_assert_eq!(open_turns, 0, "the turn ends first");
+                        prop_assert_eq!(*turns, turns_so_far, "all turns are counted");
+                        since = 0;
                         waiting.clear();
                     }
                     _ => {}
@@ -80,7 +85,6 @@ proptest! {
         }
         prop_assert_eq!(open_turns, 0);
         prop_assert!(waiting.is_empty(), "nothing waits for ever");
-        prop_assert_eq!(&numbers, &(1..=numbers.len() as u64).collect::<Vec<_>>());
         let once: BTreeSet<_> = joined.iter().collect();
         prop_assert_eq!(once.len(), joined.len(), "what was appended joins once");
         for (index, (_, commit)) in world.log.iter().enumerate() {
@@ -384,7 +388,7 @@ fn dur_2_open_calls_are_cancelled_in_the_fork_and_go_on_in_the_source() {
 }
 
 /// DUR-9: a deletion ends the turn as a stop does and withdraws what is asked; what comes later begins a new session whose
-/// commits and turns are numbered on, and neither a repeated deletion nor a repeated message touches it.
+/// commits are numbered on and whose turns begin at one, and neither a repeated deletion nor a repeated message touches it.
 #[test]
 fn dur_9_a_deletion_ends_the_turn_and_a_later_message_begins_anew() {
     let session = SessionId::parse("s").expect("valid");
@@ -466,10 +470,17 @@ fn dur_9_a_deletion_ends_the_turn_and_a_later_message_begins_anew() {
         "the deletion may be half done"
     );
     let state = desk.state();
-    assert_eq!((state.turns, texts(state)), (2, vec!["message second"]));
+    assert_eq!((state.turns, texts(state)), (1, vec!["message second"]));
+    assert_eq!(state.turn.as_ref().map(|turn| turn.number), Some(1));
+    assert_eq!((state.commits(), state.usage.total()), (3, 0));
     assert_eq!(state.approvals.len(), 1);
     desk.generate(vec![text_part("done")], StopReason::End);
     assert_eq!(desk.commit().outbox, []);
+    control(&mut desk, 4, admin("e", AdminAction::Delete));
+    let commit = desk.commit();
+    let Some(Event::SessionDeleted { turns: 2, .. }) = commit.events.last() else {
+        panic!("a tombstone counts the turns of both: {:?}", commit.events)
+    };
 }
 
 #[test]
