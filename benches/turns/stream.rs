@@ -108,7 +108,7 @@ async fn first(arena: &Arena) -> Latency {
         let name = format!("stream-{turn}-{}", arena.name());
         let live = arena.rig.operator.live();
         let mut deltas = live
-            .follow_new(&session(&name))
+            .follow(&session(&name))
             .await
             .expect("the deltas can be read");
         let (seen, ended) = tokio::join!(next_word(&mut deltas), arena.turn(&name, &message));
@@ -136,7 +136,7 @@ async fn through(arena: &Arena, name: &str) -> Vec<Duration> {
     let gates = arena.rig.paced.gates();
     let id = session(name);
     let live = arena.rig.operator.live();
-    let mut deltas = live.follow_new(&id).await.expect("the deltas can be read");
+    let mut deltas = live.follow(&id).await.expect("the deltas can be read");
     let end = arena.watch.end_of(&id);
     send_to(&arena.rig.operator, &id, "Say something.", PACED)
         .await

@@ -1,53 +1,31 @@
 //! Folded sessions that nobody runs, so that the next doorbell reads only what is new.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use teamster_core::turn::State;
-use teamster_protocol::{SessionId, limits};
+use teamster_core::turn::{State, kept::Kept};
+use teamster_protocol::SessionId;
 
-/// Least recently used goes first.
+/// Shared by all runs of a harness.
 #[derive(Default)]
-pub(super) struct Cache(Mutex<Inner>);
-
-#[derive(Default)]
-struct Inner {
-    clock: u64,
-    states: HashMap<SessionId, (u64, State)>,
-}
+pub(super) struct Cache(Mutex<Kept>);
 
 impl Cache {
     /// Takes a session's state out.
     pub(super) fn take(&self, session: &SessionId) -> Option<State> {
-        self.inner().states.remove(session).map(|(_, state)| state)
+        self.kept().take(session)
     }
 
     /// A copy of a session's state.
     pub(super) fn peek(&self, session: &SessionId) -> Option<State> {
-        self.inner()
-            .states
-            .get(session)
-            .map(|(_, state)| state.clone())
+        self.kept().peek(session).cloned()
     }
 
     /// Keeps a state.
     pub(super) fn put(&self, state: State) {
-        let mut inner = self.inner();
-        inner.clock += 1;
-        let clock = inner.clock;
-        inner.states.insert(state.session.clone(), (clock, state));
-        if inner.states.len() > limits::FOLDED_SESSIONS_MAX {
-            // Half at once, so that the search for the oldest is paid seldom.
-            let mut used: Vec<u64> = inner.states.values().map(|(used, _)| *used).collect();
-            used.sort_unstable();
-            let keep_from = used.get(used.len() / 2).copied().unwrap_or(0);
-            inner.states.retain(|_, (used, _)| *used >= keep_from);
-        }
+        self.kept().put(state);
     }
 
-    fn inner(&self) -> std::sync::MutexGuard<'_, Inner> {
+    fn kept(&self) -> MutexGuard<'_, Kept> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -65,7 +65,7 @@ impl Witnesses {
     /// Remembers a witness.
     pub(super) fn note(&self, session: &SessionId, witness: Witness) {
         let mut all = self.all();
-        if all.len() >= limits::FOLDED_SESSIONS_MAX && !all.contains_key(session) {
+        if all.len() >= limits::WITNESSES_MAX && !all.contains_key(session) {
             tracing::error!(%session, "too many sessions are damaged; that one of them went back may be forgotten");
             return;
         }

@@ -20,7 +20,6 @@ mod config;
 mod earlier;
 mod error;
 mod functions;
-mod memory;
 mod page;
 mod sessions;
 mod windows;

@@ -2,16 +2,16 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use teamster_core::turn::{Fold, State, admin::read_base};
+use teamster_core::turn::{Fold, State, admin::read_base, kept::Kept};
 use teamster_mesh::{Mesh, log::Stored};
 use teamster_protocol::{Digest, Fault, SessionId};
 use tokio::time::{Instant, timeout_at};
 
-use crate::{error, memory::Memory};
+use crate::error;
 
 /// The sessions that are folded in memory.
 #[derive(Default)]
-pub(crate) struct Sessions(Mutex<Memory>);
+pub(crate) struct Sessions(Mutex<Kept>);
 
 /// A session's state, out of the memory while it is looked at.
 pub(crate) struct Held {
@@ -45,7 +45,7 @@ impl Sessions {
     /// Keeps what was looked at for the next question.
     pub(crate) fn keep(&self, held: Held) {
         if held.is_newest {
-            self.memory().put(*held.state);
+            self.kept().put(*held.state);
         }
     }
 
@@ -55,7 +55,7 @@ impl Sessions {
         session: &SessionId,
         upto: Option<u64>,
     ) -> Result<Held, Fault> {
-        let known = self.memory().take(session);
+        let known = self.kept().take(session);
         let (known, newer) = match known {
             Some(state) if upto.is_some_and(|upto| state.n > upto) => (None, Some(state)),
             known => (known, None),
@@ -63,7 +63,7 @@ impl Sessions {
         let is_newest = newer.is_none();
         if let Some(newer) = newer {
             // An older state is asked for: it is folded anew.
-            self.memory().put(newer);
+            self.kept().put(newer);
         }
         let mut state = newest(mesh, session, known, upto).await?;
         if let Some(upto) = upto
@@ -78,7 +78,7 @@ impl Sessions {
         })
     }
 
-    fn memory(&self) -> std::sync::MutexGuard<'_, Memory> {
+    fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

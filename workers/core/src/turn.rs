@@ -12,6 +12,7 @@ pub mod draft;
 pub mod fold;
 pub mod fork;
 pub mod history;
+pub mod kept;
 pub mod load;
 pub mod next;
 pub mod on;

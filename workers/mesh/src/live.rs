@@ -1,13 +1,20 @@
 //! Deltas of what is being generated. At most once; a reader sees gaps by the frames' numbers.
+//!
+//! A frame has one way to those who watch: the subject itself. The stream LIVE keeps a copy for who comes late or missed some, and is read
+//! for that alone: at the beginning, and where numbers are missing.
+
+mod order;
 
 use teamster_protocol::{SessionId, function::router::Delta, subject};
 
 use crate::{
     Error,
-    connection::Mesh,
+    connection::{Mesh, Subscription},
     reader::{Read, Reader, Reads, Spec, Start, channel},
     topology::LIVE,
 };
+
+use self::order::{Order, Place};
 
 /// The stream LIVE, through one worker's connection.
 #[derive(Clone)]
@@ -17,29 +24,103 @@ pub struct Live {
 
 /// A reader of one session's deltas.
 pub struct Deltas {
+    mesh: Mesh,
+    session: SessionId,
+    fresh: Subscription,
+    /// What is kept, until all of it is read.
+    kept: Option<Kept>,
+    /// The frame before which some were missing; it comes behind what is kept.
+    next: Option<Delta>,
+    order: Order,
+}
+
+/// A reader of what the stream keeps.
+struct Kept {
     reads: Reads<()>,
     _reader: Reader,
-    _mesh: Mesh,
 }
 
 impl Deltas {
     /// The next frame; `None` once the connection is closed for good. A frame that cannot be read is left out. Cancel-safe.
     pub async fn next(&mut self) -> Option<Delta> {
         loop {
-            match self.reads.recv().await?.1 {
-                Read::Message(message) => match serde_json::from_slice(&message.body) {
-                    Ok(delta) => return Some(delta),
-                    Err(error) => {
-                        tracing::debug!(subject = %message.subject, %error, "a frame cannot be read");
+            if let Some(kept) = &mut self.kept {
+                match kept.next().await {
+                    Some(delta) => {
+                        if self.order.place(&delta) != Place::Known {
+                            self.order.note(&delta);
+                            return Some(delta);
+                        }
                     }
-                },
-                Read::Failed(failure) => {
-                    tracing::warn!(error = %failure, "frames cannot be read now");
+                    None => self.kept = None,
                 }
-                Read::CaughtUp | Read::Restarted | Read::Began { .. } => {}
+                continue;
+            }
+            if let Some(delta) = self.next.take()
+                && self.order.place(&delta) != Place::Known
+            {
+                self.order.note(&delta);
+                return Some(delta);
+            }
+            let plain = self.fresh.next().await?;
+            let Some(delta) = parse(&plain.subject, &plain.body) else {
+                continue;
+            };
+            match self.order.place(&delta) {
+                Place::Known => {}
+                Place::Next => {
+                    self.order.note(&delta);
+                    return Some(delta);
+                }
+                Place::Gap => {
+                    self.next = Some(delta);
+                    self.kept = Some(Kept::open(&self.mesh, &self.session));
+                }
             }
         }
     }
+}
+
+impl Kept {
+    fn open(mesh: &Mesh, session: &SessionId) -> Self {
+        let (sink, reads) = channel();
+        let spec = Spec {
+            stream: LIVE.to_owned(),
+            filters: vec![subject::live(session)],
+            start: Start::All,
+            is_restarting: false,
+        };
+        Self {
+            reads,
+            _reader: Reader::spawn(mesh.wire(), spec, (), sink),
+        }
+    }
+
+    /// The next frame that is kept; `None` when that was all, or when the stream cannot be read: it may be lost with the memory of its
+    /// server, and the log tells everything.
+    async fn next(&mut self) -> Option<Delta> {
+        loop {
+            match self.reads.recv().await?.1 {
+                Read::Message(message) => {
+                    if let Some(delta) = parse(&message.subject, &message.body) {
+                        return Some(delta);
+                    }
+                }
+                Read::Failed(failure) => {
+                    tracing::warn!(error = %failure, "earlier frames cannot be read now");
+                    return None;
+                }
+                Read::CaughtUp => return None,
+                Read::Restarted | Read::Began { .. } => {}
+            }
+        }
+    }
+}
+
+fn parse(subject: &str, body: &[u8]) -> Option<Delta> {
+    serde_json::from_slice(body)
+        .inspect_err(|error| tracing::debug!(subject, %error, "a frame cannot be read"))
+        .ok()
 }
 
 impl Live {
@@ -62,31 +143,15 @@ impl Live {
 
     /// Reads a session's frames: first those that are kept, then new ones.
     pub async fn follow(&self, session: &SessionId) -> Result<Deltas, Error> {
-        Ok(self.read(session, Start::All).await)
-    }
-
-    /// Reads a session's frames that come from now on.
-    pub async fn follow_new(&self, session: &SessionId) -> Result<Deltas, Error> {
-        Ok(self.read(session, Start::New).await)
-    }
-
-    async fn read(&self, session: &SessionId, start: Start) -> Deltas {
-        let (sink, reads) = channel();
-        let spec = Spec {
-            stream: LIVE.to_owned(),
-            filters: vec![subject::live(session)],
-            start,
-            is_restarting: false,
-        };
-        let mut reader = Reader::spawn(self.mesh.wire(), spec, (), sink);
-        if let Err(failure) = reader.opened().await {
-            // The stream may be lost with the memory of its server; it comes back, and the reader with it.
-            tracing::debug!(%session, error = %failure, "frames cannot be read yet");
-        }
-        Deltas {
-            reads,
-            _reader: reader,
-            _mesh: self.mesh.clone(),
-        }
+        // What comes while the kept ones are read is held by the subscription, which the server knows before it is asked for those.
+        let fresh = self.mesh.subscribe(subject::live(session)).await?;
+        Ok(Deltas {
+            mesh: self.mesh.clone(),
+            session: session.clone(),
+            fresh,
+            kept: Some(Kept::open(&self.mesh, session)),
+            next: None,
+            order: Order::default(),
+        })
     }
 }

@@ -86,10 +86,6 @@ pub const CONTEXT_WINDOW_DEFAULT: u64 = 8192;
 pub const CONTEXT_REFUSALS_MAX: u32 = 3;
 /// How long a turn waits for the context worker before it goes on without it.
 pub const CONTEXT_WAIT: Duration = Duration::from_secs(2);
-/// Folded sessions that a context worker keeps in memory.
-pub const CONTEXT_SESSIONS_MAX: usize = 256;
-/// Bytes of transcripts that a context worker keeps in memory.
-pub const CONTEXT_BYTES_MAX: usize = 128 * 1024 * 1024;
 /// Bytes that one `context::read` returns when nothing else is asked for.
 pub const CONTEXT_PAGE_BYTES: u64 = 16 * 1024;
 /// How long what a router says about a model's window is taken to hold.
@@ -134,8 +130,13 @@ pub const SNAPSHOT_COMMITS: u64 = 64;
 pub const SNAPSHOT_BYTES: u64 = 256 * 1024;
 /// Bytes of a state that is small enough to be stored at each flush of heads.
 pub const SNAPSHOT_SMALL_BYTES: usize = 16 * 1024;
-/// Folded sessions that one harness keeps in memory.
-pub const FOLDED_SESSIONS_MAX: usize = 2048;
+/// Folded sessions that a worker keeps in memory beside those that it runs. Reading one again takes one round: its snapshot is stored
+/// within a second.
+pub const FOLDED_SESSIONS_MAX: usize = 256;
+/// Bytes of transcripts of those.
+pub const FOLDED_BYTES_MAX: usize = 128 * 1024 * 1024;
+/// Damaged sessions of which a harness remembers that their log went back.
+pub const WITNESSES_MAX: usize = 2048;
 
 /// The lease of last resort: an un-acked doorbell comes back after it.
 pub const ACK_WAIT: Duration = Duration::from_secs(15);

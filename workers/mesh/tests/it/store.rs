@@ -124,6 +124,38 @@ async fn bus_4_a_slow_reader_sees_all_frames_in_order() {
     }
 }
 
+/// BUS-4: who was cut off for a moment reads from the stream what it missed, in its place and once.
+#[tokio::test(flavor = "multi_thread")]
+async fn bus_4_a_reader_that_was_cut_off_reads_what_it_missed() {
+    let (nats, mesh) = mesh().await;
+    let (proxy, reader) = crate::fixture::behind(&nats, "operator").await;
+    publish(&mesh, 0).await;
+    let mut deltas = reader.live().follow(&session("s")).await.expect("a reader");
+    publish(&mesh, 1).await;
+    for index in 0..2 {
+        let delta = within(LIMIT, "a frame", deltas.next()).await;
+        assert_eq!(delta, Some(frame(index)));
+    }
+    proxy.refuse();
+    proxy.cut();
+    for index in 2..6 {
+        publish(&mesh, index).await;
+    }
+    mesh.flush().await.expect("flushed");
+    proxy.accept();
+    within(LIMIT, "the reader is back", async {
+        while reader.flush().await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    publish(&mesh, 6).await;
+    for index in 2..7 {
+        let delta = within(LIMIT, "a frame", deltas.next()).await;
+        assert_eq!(delta, Some(frame(index)));
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn frames_are_read_from_the_first_that_is_kept_and_after_a_restart() {
     let (mut nats, mesh) = mesh().await;
