@@ -166,10 +166,10 @@ impl Outside {
                     Ok(Bytes::from(json!({"done": effect.call}).to_string()))
                 }
             };
-            worker = worker.function(Function {
-                contract: contract(name, class),
-                handler: Arc::new(move |ctx, body| Box::pin(handler(ctx, body))),
-            });
+            worker = worker.function(Function::raw(
+                contract(name, class),
+                Arc::new(move |ctx, body| Box::pin(handler(ctx, body))),
+            ));
         }
         let serving = serve(mesh, worker)
             .await

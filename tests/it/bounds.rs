@@ -44,10 +44,7 @@ pub fn big() -> Worker {
         Ok(json!("awake"))
     });
     Worker::new(name("big"), "Answers much.")
-        .function(Function {
-            contract: contract("big::read"),
-            handler: read,
-        })
+        .function(Function::raw(contract("big::read"), read))
         .function(nap)
 }
 
@@ -609,7 +606,7 @@ async fn a_hook_without_measure_does_not_stop_a_session() {
         });
         parts.workers.push(
             Worker::new(name("guard"), "Says much.")
-                .function(Function { contract, handler })
+                .function(Function::raw(contract, handler))
                 .hook(binding),
         );
         let mut scene = Scene::start(parts).await;

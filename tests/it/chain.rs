@@ -104,10 +104,7 @@ fn guard(hooks: Vec<Hook>, heard: &Heard) -> Worker {
                 Box::pin(async move { answer })
             };
             let worker = worker.hook(hook.binding);
-            worker.function(Function {
-                contract,
-                handler: Arc::new(handler),
-            })
+            worker.function(Function::raw(contract, Arc::new(handler)))
         },
     )
 }
@@ -447,10 +444,7 @@ async fn hook_2_a_chain_ends_at_its_cap_whatever_each_hook_may_take() {
     let heard = Heard::default();
     let mut slow = Contract::new::<Request, Verdict>(id("guard::slow"), "Never answers.");
     slow.visibility = Visibility::Worker;
-    let slow = Function {
-        contract: slow,
-        handler: Arc::new(|_, _| Box::pin(std::future::pending())),
-    };
+    let slow = Function::raw(slow, Arc::new(|_, _| Box::pin(std::future::pending())));
     let mut first = hook("guard::slow", Point::PreTrigger, |_| Verdict::proceed()).open();
     first.binding.timeout_ms = Some(60_000);
     first.binding.priority = -5;

@@ -41,10 +41,8 @@ fn guard(bindings: Vec<Binding>, answer: Answer) -> Worker {
         Ok(request) => answer(request),
         Err(error) => panic!("a hook is told what it can read: {error}"),
     };
-    let worker = Worker::new(name("guard"), "Looks at turns.").function(Function {
-        contract,
-        handler: Arc::new(handler),
-    });
+    let worker = Worker::new(name("guard"), "Looks at turns.")
+        .function(Function::raw(contract, Arc::new(handler)));
     bindings.into_iter().fold(worker, Worker::hook)
 }
 

@@ -436,7 +436,7 @@ impl Scene {
                 let answer = handle(ctx, body);
                 Box::pin(async move { Ok(answer.await?.to_string().into()) })
             });
-            worker = worker.function(Function { contract, handler });
+            worker = worker.function(Function::raw(contract, handler));
         }
         worker
     }

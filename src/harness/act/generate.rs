@@ -5,9 +5,10 @@ use std::time::Duration;
 use teamster_core::turn::{
     Outcome, Sent,
     call::{AGENT_TRIGGER, Allowed},
+    history,
     state::State,
 };
-use teamster_mesh::{connection::Call, registry::Catalog};
+use teamster_mesh::{connection::Call, near::Value, registry::Catalog};
 use teamster_protocol::{
     Fault, FunctionId, RequestId,
     function::router::{
@@ -61,16 +62,8 @@ pub(super) async fn generate(
         is_first: true,
         ..chat_request(work, request, prepared)
     };
-    let Ok(body) = serde_json::to_vec(&chat) else {
-        return Ok(vec![failed(
-            work,
-            request,
-            ErrorKind::Rejected,
-            "the request cannot be encoded",
-        )]);
-    };
     let trace = work.trace(Some(request.as_str()));
-    let answer = chat_with_patience(work.harness, body.into(), trace.clone());
+    let answer = chat_with_patience(work.harness, value(chat), trace.clone());
     let mut answer = std::pin::pin!(answer);
     let interrupt = tokio::select! {
         answer = &mut answer => return Ok(vec![outcome(work, request, answer, sent)]),
@@ -133,12 +126,9 @@ pub(super) async fn recover(work: &Work<'_>, request: &RequestId) -> Outcome {
         Err(error) => return unsendable(work, request, error),
     };
     let sent = prepared.sent.clone();
-    let chat = chat_request(work, request, prepared);
-    let Ok(body) = serde_json::to_vec(&chat) else {
-        return Outcome::Lost(request.clone());
-    };
+    let chat = value(chat_request(work, request, prepared));
     match mesh
-        .call(chat_call(body.into(), work.trace(Some(request.as_str()))))
+        .call(chat_call(chat, work.trace(Some(request.as_str()))))
         .await
         .map(|bytes| serde_json::from_slice::<Completion>(&bytes))
     {
@@ -171,13 +161,23 @@ pub(in crate::harness) async fn price(
     serde_json::from_slice::<Model>(&reply).ok()?.price
 }
 
-fn chat_call(body: bytes::Bytes, trace: Option<String>) -> Call {
+/// A request as a router of the same process takes it.
+fn value(mut chat: ChatRequest) -> Value {
+    let messages = std::mem::take(&mut chat.messages);
+    let rest = serde_json::to_vec(&chat).map_or(usize::MAX, |json| json.len());
+    let bytes_max = messages.iter().map(history::json_bytes_max).sum::<usize>();
+    chat.messages = messages;
+    Value::new(chat, bytes_max.saturating_add(rest))
+}
+
+fn chat_call(request: Value, trace: Option<String>) -> Call {
     let timeout = limits::GENERATION_MAX;
     match FunctionId::parse("router::chat") {
         Ok(function) => Call {
             timeout,
             trace,
-            ..Call::new(function, body)
+            value: Some(request),
+            ..Call::new(function, Vec::new())
         },
         Err(error) => unreachable!("a constant: {error}"),
     }
@@ -186,14 +186,14 @@ fn chat_call(body: bytes::Bytes, trace: Option<String>) -> Call {
 /// Calls the router; one that is restarting is waited for.
 async fn chat_with_patience(
     harness: &Harness,
-    body: bytes::Bytes,
+    request: Value,
     trace: Option<String>,
 ) -> Result<Completion, Fault> {
     let begun = Instant::now();
     loop {
         match harness
             .mesh
-            .call(chat_call(body.clone(), trace.clone()))
+            .call(chat_call(request.clone(), trace.clone()))
             .await
         {
             Ok(reply) => {

@@ -12,7 +12,7 @@ use crate::{
     Error,
     connection::Call,
     mux::Replies,
-    near,
+    near::{self, Value},
     reply::{Reply, one_line},
     wire::{Link, Wire, deadline as deadline_of},
 };
@@ -49,7 +49,11 @@ pub(crate) async fn call(wire: &Wire, call: Call, is_registered: bool) -> Result
     let headers = headers(&call)?;
     let mut replies = wire.mux.open(ANSWERS_MAX);
     let mut watch = Watch::new(wire, deadline);
-    send(wire, subject, &replies, headers, call.body, deadline).await?;
+    let body = match call.value {
+        Some(value) => Body::Value(value),
+        None => Body::Bytes(call.body),
+    };
+    send(wire, subject, &replies, headers, body, deadline).await?;
     if is_registered {
         watch.expect_a_sign();
     }
@@ -100,7 +104,7 @@ pub(crate) async fn outcome(
     let action = || format!("asking for the outcome of a call of {function}");
     let mut replies = wire.mux.open(ANSWERS_MAX);
     let mut watch = Watch::new(wire, deadline.min(Instant::now() + UNKNOWN_AFTER));
-    let body = about(Query::Join);
+    let body = Body::Bytes(about(Query::Join));
     send(wire, subject, &replies, HeaderMap::new(), body, deadline)
         .await
         .map_err(|fault| Error::Request {
@@ -171,15 +175,43 @@ fn headers(call: &Call) -> Result<HeaderMap, Fault> {
     Ok(headers)
 }
 
+/// What a request says.
+enum Body {
+    Bytes(Bytes),
+    Value(Value),
+}
+
 async fn send(
     wire: &Wire,
     subject: String,
     replies: &Replies,
     headers: HeaderMap,
-    body: Bytes,
+    body: Body,
     deadline: Instant,
 ) -> Result<(), Fault> {
     let payload_max = wire.client.max_payload().min(limits::PAYLOAD_BYTES_MAX);
+    let inbox = replies.inbox.clone();
+    let door = wire
+        .vicinity
+        .as_ref()
+        .and_then(|vicinity| vicinity.door(&subject));
+    let body = match (body, &door) {
+        (Body::Bytes(body), _) => body,
+        (Body::Value(value), Some(door))
+            if value.surely_fits(payload_max) && door.takes.is_some_and(|id| value.is(id)) =>
+        {
+            let message = near::message(&subject, Some(&inbox), Some(headers), Bytes::new());
+            (door.take)(near::Request {
+                message,
+                value: Some(value),
+            })
+            .await;
+            return Ok(());
+        }
+        (Body::Value(value), _) => value
+            .encode()
+            .map_err(|error| Fault::caller("mesh.bad_request", error))?,
+    };
     if body.len() > payload_max {
         return Err(Fault::caller(
             "mesh.too_large",
@@ -189,13 +221,9 @@ async fn send(
             ),
         ));
     }
-    let inbox = replies.inbox.clone();
-    if let Some(door) = wire
-        .vicinity
-        .as_ref()
-        .and_then(|vicinity| vicinity.door(&subject))
-    {
-        door(near::message(&subject, Some(&inbox), Some(headers), body)).await;
+    if let Some(door) = door {
+        let message = near::message(&subject, Some(&inbox), Some(headers), body);
+        (door.take)(message.into()).await;
         return Ok(());
     }
     let send = wire

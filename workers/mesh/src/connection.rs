@@ -33,7 +33,7 @@ use crate::{
     live::Live,
     log::Log,
     mux::Mux,
-    near::Near,
+    near::{Near, Value},
     notice::Notices,
     registry::Registry,
     snap::Snaps,
@@ -95,6 +95,9 @@ pub struct Call {
     pub principal: Option<teamster_protocol::Principal>,
     /// The argument bytes.
     pub body: Bytes,
+    /// The arguments as a value, in place of `body`: a worker of the same process that takes its type gets it as it is, any other as
+    /// JSON.
+    pub value: Option<Value>,
     /// The call's id and idempotency key.
     pub call: Option<String>,
     /// The session in whose name.
@@ -146,6 +149,7 @@ impl Call {
             function,
             principal: None,
             body: body.into(),
+            value: None,
             call: None,
             session: None,
             workspace: None,

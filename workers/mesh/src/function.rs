@@ -1,6 +1,11 @@
 //! What a worker is made of: functions with contracts, hooks, background tasks.
 
-use std::{future::Future, pin::Pin, sync::Arc};
+use std::{
+    any::{Any, TypeId},
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use schemars::JsonSchema;
@@ -15,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     config::{Live, Section, Take},
     connection::Mesh,
+    near::Value,
 };
 
 /// A boxed future.
@@ -54,9 +60,59 @@ pub struct Function {
     pub contract: Contract,
     /// What it does.
     pub handler: Handler,
+    /// The same for callers of the same process that have the request as a value.
+    pub(crate) near: Option<NearHandler>,
+}
+
+type TakeValue = Arc<dyn Fn(Ctx, Value) -> BoxFuture<Result<Bytes, Fault>> + Send + Sync>;
+
+/// What a function does with a request that was not written on its way.
+#[derive(Clone)]
+pub(crate) struct NearHandler {
+    /// The request's type.
+    pub(crate) takes: TypeId,
+    pub(crate) handler: TakeValue,
 }
 
 impl Function {
+    /// A function between bytes.
+    pub fn raw(contract: Contract, handler: Handler) -> Self {
+        Self {
+            contract,
+            handler,
+            near: None,
+        }
+    }
+
+    /// A function like [`Function::new`] that takes its request from a caller of the same process as it is: for requests so large that
+    /// writing and reading them is a cost.
+    pub fn near<Request, Reply, Handle, Answer>(contract: Contract, handle: Handle) -> Self
+    where
+        Request: DeserializeOwned + JsonSchema + Any + Clone + Send + Sync,
+        Reply: Serialize + JsonSchema + Send + 'static,
+        Handle: Fn(Ctx, Request) -> Answer + Send + Sync + 'static,
+        Answer: Future<Output = Result<Reply, Fault>> + Send + 'static,
+    {
+        let handle = Arc::new(handle);
+        let taken = Arc::clone(&handle);
+        let near = NearHandler {
+            takes: TypeId::of::<Request>(),
+            handler: Arc::new(move |ctx, value| {
+                let handle = Arc::clone(&taken);
+                Box::pin(async move {
+                    let request = value.open::<Request>().ok_or_else(|| {
+                        Fault::internal("mesh.reply", "a request of another type was handed over")
+                    })?;
+                    write(handle(ctx, request).await?)
+                })
+            }),
+        };
+        Self {
+            near: Some(near),
+            ..Self::new(contract, move |ctx, request| handle(ctx, request))
+        }
+    }
+
     /// A function between typed bodies. A body that is not a `Request` is answered with the fault `mesh.bad_request`,
     /// which names the place.
     pub fn new<Request, Reply, Handle, Answer>(contract: Contract, handle: Handle) -> Self
@@ -81,14 +137,17 @@ impl Function {
                         format_args!("the request of {} is not valid: {error}", ctx.function),
                     )
                 })?;
-                let reply = handle(ctx, request).await?;
-                serde_json::to_vec(&reply)
-                    .map(Bytes::from)
-                    .map_err(|error| Fault::internal("mesh.reply", error))
+                write(handle(ctx, request).await?)
             })
         });
-        Self { contract, handler }
+        Self::raw(contract, handler)
     }
+}
+
+fn write(reply: impl Serialize) -> Result<Bytes, Fault> {
+    serde_json::to_vec(&reply)
+        .map(Bytes::from)
+        .map_err(|error| Fault::internal("mesh.reply", error))
 }
 
 /// A worker: what its crate's `worker(...)` function returns and [`crate::serve::serve`] runs.

@@ -29,7 +29,7 @@ use crate::{
     call::{About, Query},
     connection::Mesh,
     function::{Function, Worker},
-    near::{Door, Near},
+    near::{Door, Near, Take},
     registry::{self, hooks_key, worker_key},
     reply::Reply,
     rfc3339,
@@ -244,14 +244,16 @@ fn open_doors(shared: &Arc<Shared>, endpoints: &[Arc<Endpoint>]) -> Option<Doors
     for endpoint in endpoints {
         // Weak: the doors are kept beside the connections that are kept in `shared`.
         let (shared, served) = (Arc::downgrade(shared), Arc::clone(endpoint));
-        let door: Door = Arc::new(move |message| {
+        let takes = endpoint.function.near.as_ref().map(|near| near.takes);
+        let take: Take = Arc::new(move |request| {
             let (shared, served) = (shared.upgrade(), Arc::clone(&served));
             Box::pin(async move {
                 if let Some(shared) = shared {
-                    run::accept(&shared, &served, message).await;
+                    run::accept(&shared, &served, request).await;
                 }
             })
         });
+        let door = Door { take, takes };
         near.open(&endpoint.subject, door);
     }
     Some(Doors {
@@ -307,7 +309,7 @@ async fn accept(
     loop {
         tokio::select! {
             request = requests.next() => match request {
-                Some(request) => run::accept(&shared, &endpoint, request).await,
+                Some(request) => run::accept(&shared, &endpoint, request.into()).await,
                 None => return,
             },
             () = close.cancelled(), if is_open => {

@@ -39,6 +39,36 @@ pub fn bytes(history: &History<'_>) -> usize {
     sent.sum()
 }
 
+/// What a byte of text can come to in JSON.
+const ESCAPED_MAX: usize = 6;
+/// At most what the rest of a message, or of a part of one, takes as JSON: names of fields, ids, the function's name.
+const FIELDS_MAX: usize = 1024;
+
+/// At most how many bytes a message takes as JSON.
+pub fn json_bytes_max(message: &Message) -> usize {
+    let texts = match message {
+        Message::User { text, .. }
+        | Message::Notice { text, .. }
+        | Message::FunctionResult { text, .. } => text.len(),
+        Message::Custom { kind, text, .. } => kind.len() + text.len(),
+        Message::Assistant { content, .. } => {
+            return FIELDS_MAX + content.iter().map(part_bytes_max).sum::<usize>();
+        }
+    };
+    FIELDS_MAX + ESCAPED_MAX * texts
+}
+
+fn part_bytes_max(part: &Content) -> usize {
+    let texts = match part {
+        Content::Text { text } => text.len(),
+        Content::Thinking { text, signature } => {
+            text.len() + signature.as_ref().map_or(0, String::len)
+        }
+        Content::Call(call) => call.name.len() + call.arguments.len(),
+    };
+    FIELDS_MAX + ESCAPED_MAX * texts
+}
+
 /// About how many bytes a message takes on a provider's wire.
 pub fn bytes_of(message: &Message) -> usize {
     let frame = 48;
@@ -56,4 +86,73 @@ pub fn bytes_of(message: &Message) -> usize {
                 })
                 .sum(),
         }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use teamster_protocol::{
+        id::{CallId, FunctionId, MessageId, Principal},
+        message::{ResultKind, WireCall},
+    };
+
+    use super::*;
+
+    fn text() -> impl Strategy<Value = String> {
+        proptest::collection::vec(any::<char>(), 0..200)
+            .prop_map(|chars| chars.into_iter().collect())
+    }
+
+    fn message() -> impl Strategy<Value = Message> {
+        let id = || MessageId::parse(format!("msg_{}", "a".repeat(32))).expect("an id");
+        let call = || CallId::parse(format!("call_{}", "c".repeat(64))).expect("an id");
+        prop_oneof![
+            text().prop_map(move |text| Message::User {
+                id: id(),
+                from: Principal::parse("owner").expect("a principal"),
+                text,
+            }),
+            text().prop_map(move |text| Message::FunctionResult {
+                call: call(),
+                function: FunctionId::parse("a::b").ok(),
+                text,
+                outcome: ResultKind::DeniedByPolicy,
+            }),
+            (text(), text(), text()).prop_map(move |(one, two, three)| Message::Assistant {
+                id: id(),
+                content: vec![
+                    Content::Thinking {
+                        text: one.clone(),
+                        signature: Some(two.clone()),
+                    },
+                    Content::Text { text: three },
+                    Content::Call(WireCall {
+                        call: call(),
+                        name: one,
+                        arguments: two,
+                    }),
+                ],
+                partial: true,
+            }),
+        ]
+    }
+
+    proptest! {
+        /// What is handed over without being written must fit where it would be.
+        #[test]
+        fn a_message_is_never_larger_than_said(message in message()) {
+            let json = serde_json::to_vec(&message).expect("JSON");
+            prop_assert!(json.len() <= json_bytes_max(&message));
+        }
+
+        #[test]
+        fn control_characters_are_counted_as_they_are_escaped(count in 0..4096_usize) {
+            let message = Message::Notice {
+                id: MessageId::parse(format!("msg_{}", "a".repeat(32))).expect("an id"),
+                text: "\u{1}".repeat(count),
+            };
+            let json = serde_json::to_vec(&message).expect("JSON");
+            prop_assert!(json.len() >= 6 * count && json.len() <= json_bytes_max(&message));
+        }
+    }
 }

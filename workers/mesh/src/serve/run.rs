@@ -18,36 +18,37 @@ use super::{
     memory::{Entered, Known, Outcome, Pending},
     request::{self, Said},
 };
-use crate::{Ctx, reply::Reply, rfc3339, trace};
+use crate::{Ctx, near::Request, reply::Reply, rfc3339, trace};
 
 /// Takes a request or refuses it; never waits for its handler.
-pub(super) async fn accept(shared: &Arc<Shared>, endpoint: &Arc<Endpoint>, message: Message) {
+pub(super) async fn accept(shared: &Arc<Shared>, endpoint: &Arc<Endpoint>, request: Request) {
     let slots = Arc::clone(&shared.slots);
     if let Ok(slot) = slots.try_acquire_owned() {
-        let work = serve(Arc::clone(shared), Arc::clone(endpoint), message, slot);
+        let work = serve(Arc::clone(shared), Arc::clone(endpoint), request, slot);
         shared.running.spawn(work);
     } else {
         let fault = Fault::busy("mesh.busy", "the worker serves as many calls as it may")
             .retry_after_ms(250);
         endpoint.stats.count(Duration::ZERO, Some(&fault));
-        answer(shared, message.reply, Reply::Final(Err(fault))).await;
+        answer(shared, request.message.reply, Reply::Final(Err(fault))).await;
     }
 }
 
 async fn serve(
     shared: Arc<Shared>,
     endpoint: Arc<Endpoint>,
-    message: Message,
+    request: Request,
     slot: OwnedSemaphorePermit,
 ) {
     let began = Instant::now();
+    let message = &request.message;
     let reply = message.reply.clone();
-    if !is_asked(&message) {
+    if !is_asked(message) {
         tracing::warn!(subject = %message.subject, "a message that asks for no answer was passed by");
         return;
     }
     let outcome = match request::read(&message.subject, message.headers.as_ref()) {
-        Ok(said) => outcome(&shared, &endpoint, message, said, slot).await,
+        Ok(said) => outcome(&shared, &endpoint, request, said, slot).await,
         Err(fault) => Err(fault),
     };
     endpoint
@@ -67,10 +68,11 @@ fn is_asked(message: &Message) -> bool {
 async fn outcome(
     shared: &Arc<Shared>,
     endpoint: &Arc<Endpoint>,
-    message: Message,
+    request: Request,
     said: Said,
     slot: OwnedSemaphorePermit,
 ) -> Outcome {
+    let message = &request.message;
     if message.payload.len() > limits::PAYLOAD_BYTES_MAX {
         return Err(Fault::caller(
             "mesh.too_large",
@@ -89,7 +91,7 @@ async fn outcome(
         if is_late {
             return Err(too_late(endpoint));
         }
-        return run(shared, endpoint, message, said, cancel, slot).await;
+        return run(shared, endpoint, request, said, cancel, slot).await;
     };
     let function = &endpoint.function.contract.id;
     let entered = {
@@ -112,7 +114,7 @@ async fn outcome(
         }
         Entered::New => {
             let call = call.clone();
-            let outcome = run(shared, endpoint, message, said, cancel, slot).await;
+            let outcome = run(shared, endpoint, request, said, cancel, slot).await;
             shared.memory().end(&call, outcome.clone(), Instant::now());
             outcome
         }
@@ -133,7 +135,7 @@ fn too_late(endpoint: &Endpoint) -> Fault {
 async fn run(
     shared: &Arc<Shared>,
     endpoint: &Arc<Endpoint>,
-    message: Message,
+    request: Request,
     said: Said,
     cancel: CancellationToken,
     slot: OwnedSemaphorePermit,
@@ -147,8 +149,8 @@ async fn run(
         session = said.session.as_ref().map(tracing::field::display),
         call = said.call,
     );
-    trace::extract(message.headers.as_ref(), &span);
-    let outcome = handle(shared, endpoint, message, said, cancel, slot, span.clone()).await;
+    trace::extract(request.message.headers.as_ref(), &span);
+    let outcome = handle(shared, endpoint, request, said, cancel, slot, span.clone()).await;
     match &outcome {
         Ok(_) => span.record("otel.status_code", "OK"),
         Err(fault) => span
@@ -163,7 +165,7 @@ async fn run(
 async fn handle(
     shared: &Arc<Shared>,
     endpoint: &Arc<Endpoint>,
-    message: Message,
+    request: Request,
     said: Said,
     cancel: CancellationToken,
     slot: OwnedSemaphorePermit,
@@ -184,12 +186,12 @@ async fn handle(
         deadline,
         cancel: cancel.clone(),
     };
-    let handler = Arc::clone(&endpoint.function.handler);
-    let body = message.payload;
-    let mut handling = teamster_telemetry::task::spawn(
-        "call",
-        async move { handler(ctx, body).await }.instrument(span),
-    );
+    let Request { message, value } = request;
+    let answer = match (value, &endpoint.function.near) {
+        (Some(value), Some(near)) => (near.handler)(ctx, value),
+        _ => (endpoint.function.handler)(ctx, message.payload),
+    };
+    let mut handling = teamster_telemetry::task::spawn("call", answer.instrument(span));
     let mut signs = signs_of_life();
     loop {
         tokio::select! {

@@ -83,7 +83,7 @@ pub(crate) fn chain(error: &Error) -> String {
 }
 
 /// What the functions here take.
-#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct Request {
     pub(crate) text: String,
@@ -101,9 +101,14 @@ where
     Handle: Fn(Ctx, Request) -> Answer + Send + Sync + 'static,
     Answer: Future<Output = Result<Reply, Fault>> + Send + 'static,
 {
+    Function::new(contract(id), handle)
+}
+
+/// The contract of a function for everybody.
+pub(crate) fn contract(id: &str) -> Contract {
     let mut contract = Contract::new::<Request, Reply>(function(id), "A function of a test.");
     contract.visibility = Visibility::Agent;
-    Function::new(contract, handle)
+    contract
 }
 
 /// A served worker `name` with these functions.

@@ -5,13 +5,21 @@ use std::sync::{
     atomic::{AtomicU32, Ordering},
 };
 
+use bytes::Bytes;
 use futures::StreamExt as _;
 use serde_json::json;
-use teamster_mesh::{Mesh, near::Near, serve::Serving};
-use teamster_protocol::Principal;
+use teamster_mesh::{
+    Function, Mesh,
+    connection::Call,
+    near::{Near, Value},
+    serve::Serving,
+};
+use teamster_protocol::{Principal, limits};
 use teamster_testkit::{Nats, wait::within};
 
-use crate::fixture::{LIMIT, Reply, call, join, mesh, name, open, options, served, text};
+use crate::fixture::{
+    LIMIT, Reply, Request, call, contract, join, mesh, name, open, options, served, text,
+};
 
 async fn near(nats: &Nats, worker: &str, hub: &Arc<Near>) -> Mesh {
     Mesh::connect_near(&options(nats), name(worker), hub)
@@ -149,4 +157,54 @@ async fn what_the_broker_sends_on_by_itself_reaches_no_function() {
     let answer = mesh.call(call("echo::say", "real")).await;
     assert_eq!(text(&answer.expect("answered")), "real");
     assert_eq!(calls.load(Ordering::SeqCst), 1);
+}
+
+/// A request of the same process is handed over as it is to who takes its type, and goes as JSON to anybody else; its callee sees no
+/// difference, and neither does the bound on what is sent.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_value_is_handed_over_whole_or_goes_as_json() {
+    let (nats, bystander) = mesh().await;
+    let hub = Arc::new(Near::default());
+    let (harness, sandbox) = (
+        near(&nats, "harness", &hub).await,
+        near(&nats, "sandbox", &hub).await,
+    );
+    let mut bus = bystander
+        .subscribe("fn.>".to_owned())
+        .await
+        .expect("subscribed");
+    let taking = Function::near(contract("fs::take"), |_, request: Request| async move {
+        Ok(Reply { text: request.text })
+    });
+    let reading = open("fs::read", |_, request| async move {
+        Ok(Reply { text: request.text })
+    });
+    let serving = served(&sandbox, "sandbox", vec![taking, reading]).await;
+    let ask = |function: &str, text: &str, bytes_max: usize| {
+        let request = Request {
+            text: text.to_owned(),
+        };
+        Call {
+            body: Bytes::new(),
+            value: Some(Value::new(request, bytes_max)),
+            ..call(function, "")
+        }
+    };
+    for function in ["fs::take", "fs::read"] {
+        for bytes_max in [100, usize::MAX] {
+            let answer = harness.call(ask(function, "a \"b\" \n", bytes_max)).await;
+            assert_eq!(text(&answer.expect("answered")), "a \"b\" \n");
+        }
+        let long = "x".repeat(limits::PAYLOAD_BYTES_MAX);
+        let fault = harness.call(ask(function, &long, usize::MAX)).await;
+        assert_eq!(fault.expect_err("too large").code, "mesh.too_large");
+    }
+    serving.drain().await;
+    // Over the bus it is JSON.
+    let far = join(&nats, "sandbox").await;
+    let _far = echo(&far, "far").await;
+    let answer = harness.call(ask("fs::say", "c", 100)).await;
+    assert_eq!(text(&answer.expect("answered")), "far c None");
+    let seen = within(LIMIT, "a call on the bus", bus.next()).await;
+    assert_eq!(seen.expect("a message").body, call("fs::say", "c").body);
 }

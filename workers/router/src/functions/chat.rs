@@ -17,7 +17,8 @@ pub(crate) fn function(router: &Arc<Router>) -> Result<Function, ParseError> {
          started again. What is said meanwhile goes to the session's live subject.",
     )?;
     let router = Arc::clone(router);
-    Ok(Function::new(contract, move |ctx, request: ChatRequest| {
-        Arc::clone(&router).answer(ctx, request)
-    }))
+    Ok(Function::near(
+        contract,
+        move |ctx, request: ChatRequest| Arc::clone(&router).answer(ctx, request),
+    ))
 }
