@@ -15,6 +15,7 @@ mod doctor;
 mod events;
 mod exit;
 mod failure;
+mod fit;
 mod functions;
 mod keep;
 mod man;

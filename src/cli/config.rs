@@ -3,6 +3,7 @@
 mod apply;
 mod change;
 mod known;
+mod taken;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -177,11 +178,14 @@ pub(super) fn layer(layer: &Layer) -> String {
 
 /// A refused change in words.
 pub(super) fn refused(refusal: &Refusal) -> String {
+    let (place, problem) = (layer(&refusal.layer), display::terminal(&refusal.problem));
+    // What is wrong with a file begins with its place.
+    let problem = problem
+        .strip_prefix(&place)
+        .map_or_else(|| format!(": {problem}"), str::to_owned);
     format!(
-        "NOT TAKEN  {}  {}: {}",
-        show::moment(refusal.at_ms),
-        layer(&refusal.layer),
-        display::terminal(&refusal.problem)
+        "NOT TAKEN  {}  {place}{problem}",
+        show::moment(refusal.at_ms)
     )
 }
 

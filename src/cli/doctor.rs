@@ -1,10 +1,13 @@
 //! `teamster doctor`: looks at what is needed and at what is there, and says what to do about the rest.
 
 mod checks;
+mod credentials;
 mod damage;
 mod disk;
 mod live;
+mod projection;
 mod window;
+mod workers;
 
 use clap::Args;
 use serde::Serialize;

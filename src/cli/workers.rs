@@ -1,7 +1,7 @@
 //! `teamster workers`: who serves, how well, and who from outside may.
 
 mod grant;
-mod micro;
+pub(super) mod micro;
 
 use std::collections::BTreeMap;
 

@@ -32,15 +32,14 @@ pub enum Error {
         bytes: u64,
     },
     /// The file does not say what can be configured.
-    #[error("{}", place(path, *line))]
+    #[error("{}: {problem}", place(path, *line))]
     Invalid {
         /// The file.
         path: PathBuf,
         /// The line, where it is known, from 1.
         line: Option<usize>,
-        /// Why.
-        #[source]
-        source: serde_yaml::Error,
+        /// Why, without the place.
+        problem: String,
     },
     /// The file is a configuration by itself and none on top of the layers below it.
     #[error("{}: {problem}", place(path, None))]
@@ -71,11 +70,12 @@ pub enum Error {
 }
 
 impl Error {
-    pub(super) fn invalid(path: PathBuf, source: serde_yaml::Error) -> Self {
+    pub(super) fn invalid(path: PathBuf, source: &serde_yaml::Error) -> Self {
+        let (line, problem) = located(source);
         Self::Invalid {
             path,
-            line: source.location().map(|location| location.line()),
-            source,
+            line,
+            problem,
         }
     }
 
@@ -99,8 +99,7 @@ impl Error {
     /// What to change.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Invalid { source, .. } => nearest_key(&source.to_string()),
-            Self::Merged { problem, .. } => nearest_key(problem),
+            Self::Invalid { problem, .. } | Self::Merged { problem, .. } => nearest_key(problem),
             Self::Section { worker, .. } => {
                 Some(format!("look at the section `{worker}` of config.yaml"))
             }
@@ -110,6 +109,17 @@ impl Error {
             Self::Read { .. } | Self::TooLong { .. } => None,
         }
     }
+}
+
+/// The line of what a parser did not take, from 1, and why without the place, which the parser says at the end of its words.
+pub fn located(error: &serde_yaml::Error) -> (Option<usize>, String) {
+    let text = error.to_string();
+    let Some(location) = error.location() else {
+        return (None, text);
+    };
+    let (line, column) = (location.line(), location.column());
+    let place = format!(" at line {line} column {column}");
+    (Some(line), text.replace(&place, ""))
 }
 
 /// The known key that is nearest to the unknown one that an error speaks of.

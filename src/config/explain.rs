@@ -87,6 +87,18 @@ pub struct Status {
     pub after_restart: Vec<String>,
 }
 
+/// What one process of a worker says of itself in its answer to `STATS`, under `data` of the endpoint `<worker>-config`: a
+/// request reaches one process of several, and each takes or refuses a change by itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Told {
+    /// The newest live revision that it has seen, in force or not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen: Option<u64>,
+    /// Changes that it did not take since the last good one of the same layer, oldest first.
+    #[serde(default)]
+    pub refusals: Vec<Refusal>,
+}
+
 /// What asks nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -4,16 +4,20 @@ use std::path::Path;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use teamster_protocol::arguments::NoDuplicates;
 
 use super::Error;
 
-/// Reads YAML; an empty file says nothing.
+/// Reads YAML; an empty file says nothing. A key that stands twice in a mapping is refused: one of its values would not count.
 pub(super) fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, Error> {
     let is_empty = text
         .lines()
         .all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'));
     let text = if is_empty { "{}" } else { text };
-    serde_yaml::from_str(text).map_err(|source| Error::invalid(path.to_owned(), source))
+    let invalid = |source: serde_yaml::Error| Error::invalid(path.to_owned(), &source);
+    let read = serde_yaml::from_str(text).map_err(invalid)?;
+    serde_yaml::from_str::<NoDuplicates>(text).map_err(invalid)?;
+    Ok(read)
 }
 
 /// Lays `over` on `base`: mappings key by key, everything else whole. `null` says nothing.

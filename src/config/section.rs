@@ -1,5 +1,7 @@
 //! The sections that belong to workers, by name: how each is read, checked and shown. A new worker is one line more.
 
+use std::time::Duration;
+
 use serde_json::Value;
 use teamster_mesh::config::{Problem, Section, parse};
 
@@ -13,6 +15,8 @@ pub struct Kind {
     pub cold: &'static [&'static str],
     /// Keys, with dots, that only the machine's own layers may set.
     pub local: &'static [&'static str],
+    /// Keys whose change may count later for turns, and how much.
+    late: (&'static [&'static str], Duration),
     check: fn(&Value) -> Result<(), Problem>,
     of: fn(&Config) -> Value,
 }
@@ -32,6 +36,7 @@ const fn kind<C: Section>(name: &'static str, of: fn(&Config) -> Value) -> Kind 
         name,
         cold: C::COLD,
         local: C::LOCAL,
+        late: C::LATE,
         check: |section| parse::<C>(section).map(drop),
         of,
     }
@@ -56,6 +61,14 @@ impl Kind {
     pub fn is_hot(&self, path: &[String]) -> bool {
         let key = super::path::join(path);
         !self.cold.contains(&key.as_str())
+    }
+
+    /// How much later a change of `value` at `path` may count for turns, where it does: what it says is remembered elsewhere.
+    pub fn late(&self, path: &[String], value: &Value) -> Option<Duration> {
+        let (names, by) = self.late;
+        let is_one = |path: &[String]| path.iter().any(|key| names.contains(&key.as_str()));
+        let mut leaves = layer::leaves(value).into_iter();
+        (is_one(path) || leaves.any(|(below, _)| is_one(&below))).then_some(by)
     }
 
     /// Checks `over`, which is set live, on top of `base`, which is good by itself, by the code that puts it in force. The problem names the key.

@@ -25,7 +25,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::config::{
     Reading, Source,
-    explain::{self, Layer, LiveLayer, Refusal, Revision, Status, StatusRequest},
+    explain::{self, Layer, LiveLayer, Refusal, Revision, Status, StatusRequest, Told},
     merge,
     section::{self, Kind},
 };
@@ -93,9 +93,16 @@ impl Layers {
         };
         let mut follow = mesh.configs().follow(worker.name.clone()).await?;
         let desk = Arc::new(Desk::new(kind, taker, self.own.clone()));
-        desk.live(follow.now());
+        let first = follow.now().cloned();
+        Arc::clone(&desk)
+            .change(move |desk| desk.live(first.as_ref()))
+            .await;
         let worker = match status_function(&worker.name, &desk) {
-            Some(function) => worker.function(function),
+            Some(function) => {
+                let (id, told) = (function.contract.id.clone(), Arc::clone(&desk));
+                let tell = move || serde_json::to_value(told.told()).unwrap_or_default();
+                worker.function(function).telling(id, tell)
+            }
             None => worker,
         };
         let mut own = self.own.clone();
@@ -103,14 +110,21 @@ impl Layers {
             "configuration",
             move |_, cancel: CancellationToken| async move {
                 loop {
+                    let desk = Arc::clone(&desk);
                     tokio::select! {
                         () = cancel.cancelled() => return,
-                        entry = follow.changed() => desk.live(entry),
+                        entry = follow.changed() => {
+                            let entry = entry.cloned();
+                            desk.change(move |desk| desk.live(entry.as_ref())).await;
+                        }
                         changed = own.changed() => match changed {
-                            Ok(()) => desk.file(),
+                            Ok(()) => desk.change(Desk::file).await,
                             // The host ends.
                             Err(_) => return cancel.cancelled().await,
                         },
+                        () = tokio::time::sleep(limits::CONFIG_RETRY_EVERY), if desk.is_waiting() => {
+                            desk.change(Desk::again).await;
+                        }
                     }
                 }
             },
@@ -232,6 +246,27 @@ impl Desk {
         }
     }
 
+    /// Changes what is in force where nothing else waits for the thread: what a worker looks at before it takes a section may be
+    /// files.
+    async fn change(self: Arc<Self>, change: impl FnOnce(&Self) + Send + 'static) {
+        if let Err(error) = tokio::task::spawn_blocking(move || change(&self)).await {
+            tracing::error!(%error, "a change of the configuration was not looked at");
+        }
+    }
+
+    /// Whether the newest live layer could not be taken.
+    fn is_waiting(&self) -> bool {
+        self.state().waiting.is_some()
+    }
+
+    /// Tries again what could not be taken: what it lacked may have come.
+    fn again(&self) {
+        let mut state = self.state();
+        if let Some(waiting) = state.waiting.take() {
+            self.take_live(&mut state, Some(waiting));
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -320,7 +355,18 @@ impl Desk {
         Ok(())
     }
 
+    /// Remembers a refusal and tells it once: what is tried again and refused for the same reason is no news.
     fn refuse(&self, state: &mut State, layer: Layer, problem: &str) {
+        let is_of = |refusal: &&Refusal| matches!(layer, Layer::Live(_)) && refusal.layer == layer;
+        if state
+            .refusals
+            .iter()
+            .filter(is_of)
+            .any(|refusal| refusal.problem == problem)
+        {
+            return;
+        }
+        state.refusals.retain(|refusal| !is_of(&refusal));
         tracing::error!(
             worker = self.kind.name,
             what = problem,
@@ -337,13 +383,27 @@ impl Desk {
         );
     }
 
+    /// What this process says of itself, beside the others that run the same worker.
+    fn told(&self) -> Told {
+        let state = self.state();
+        Told {
+            seen: state.seen,
+            refusals: self.refusals(&state),
+        }
+    }
+
+    fn refusals(&self, state: &State) -> Vec<Refusal> {
+        let mut refusals: Vec<Refusal> = self.own.borrow().refusals.iter().cloned().collect();
+        refusals.extend(state.refusals.iter().cloned());
+        refusals.sort_by_key(|refusal| refusal.at_ms);
+        refusals
+    }
+
     fn status(&self) -> Status {
         let state = self.state();
         let effective = self.taker.in_force();
         let values = explain::section(self.kind, &effective, &state.reading, state.live.as_ref());
-        let mut refusals: Vec<Refusal> = self.own.borrow().refusals.iter().cloned().collect();
-        refusals.extend(state.refusals.iter().cloned());
-        refusals.sort_by_key(|refusal| refusal.at_ms);
+        let refusals = self.refusals(&state);
         let differs = |key: &&&str| {
             let path = crate::config::path::parse(key).unwrap_or_default();
             let at = |tree: &Value| crate::config::path::get(tree, &path).cloned();

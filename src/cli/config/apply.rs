@@ -1,19 +1,24 @@
 //! `teamster config apply`: what a file says, section by section, as what is set live in the mesh.
 //!
 //! Invariants: everything is checked before anything is written, by the code that puts it in force; each section is one write,
-//! bound to the revision that was read; where one cannot be written, it is said which were.
+//! bound to the revision that was read; where one cannot be written, because somebody else was faster, those before it are taken
+//! back, unless somebody has changed them since. So two files that are applied at once never leave the halves of both.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io::Read as _,
+    path::{Path, PathBuf},
+};
 
 use bytes::Bytes;
 use clap::Args;
 use serde_json::{Map, Value, json};
 use teamster_core::display;
-use teamster_protocol::{id::WorkerName, limits};
+use teamster_protocol::{arguments::NoDuplicates, id::WorkerName, limits, text};
 
 use super::{
-    change::{person, refused, taken, without},
+    change::{person, refused, remembered, without},
     known,
+    taken::{self, Taken},
 };
 use crate::{
     cli::{
@@ -25,7 +30,7 @@ use crate::{
         reach::{self, Absent},
     },
     client::Client,
-    config::{Source, leaves, path, section::Kind},
+    config::{Source, error::located, leaves, path, section::Kind},
 };
 
 /// Set what a file says, for whole sections.
@@ -54,15 +59,24 @@ struct Planned {
     wanted: Wanted,
     /// The newest revision; 0 where nothing was ever set.
     revision: u64,
+    /// What is set now, whether it can be read or not; `None` where nothing is.
+    before: Option<Bytes>,
     is_changed: bool,
 }
 
 /// A section that was dealt with.
 struct Done {
-    section: &'static str,
-    is_changed: bool,
+    planned: Planned,
+    /// Its newest revision now.
     revision: u64,
-    is_in_force: Option<bool>,
+    /// What its worker made of it; `None` where nothing was written.
+    taken: Option<Taken>,
+}
+
+impl Done {
+    fn section(&self) -> &'static str {
+        self.planned.wanted.kind.name
+    }
 }
 
 pub(super) async fn run(global: &Global, out: &Output, options: &Apply) -> Result<Exit, Failure> {
@@ -70,47 +84,102 @@ pub(super) async fn run(global: &Global, out: &Output, options: &Apply) -> Resul
     let wanted = read(&options.file, &data)?;
     let client = reach::client(global, out, Absent::Resume).await?;
     let planned = plan(&client, wanted).await?;
-    let mut done = Vec::new();
-    for planned in planned {
-        if options.dry_run || !planned.is_changed {
-            done.push(Done {
-                section: planned.wanted.kind.name,
-                is_changed: planned.is_changed,
-                revision: planned.revision,
-                is_in_force: None,
-            });
+    let mut done = write_all(&client, planned, options.dry_run).await?;
+    let mut refused = Vec::new();
+    for one in &mut done {
+        if options.dry_run || !one.planned.is_changed {
             continue;
         }
-        let section = planned.wanted.kind.name;
-        let written = write(&client, &planned).await;
-        let revision = written.map_err(|failure| half_done(failure, section, &done))?;
-        done.push(Done {
-            section,
-            is_changed: true,
-            revision,
-            is_in_force: Some(false),
-        });
-    }
-    for one in &mut done {
-        if one.is_in_force.is_some() {
-            let kind = known::section(&[one.section.to_owned()])?.0;
-            one.is_in_force = Some(taken(&client, kind, one.revision, one.section).await?);
+        let (kind, section) = (one.planned.wanted.kind, one.section());
+        let taken = taken::wait(&client, kind, one.revision).await?;
+        match taken.or_refused(section, section) {
+            Ok(taken) => one.taken = Some(taken),
+            Err(failure) => refused.push(failure),
         }
+    }
+    if let Some(failure) = together(refused, &done) {
+        return Err(failure);
     }
     report(out, options.dry_run, &done)
 }
 
+/// Writes the sections that change, all of them or none.
+async fn write_all(
+    client: &Client,
+    planned: Vec<Planned>,
+    dry_run: bool,
+) -> Result<Vec<Done>, Failure> {
+    let mut done: Vec<Done> = Vec::new();
+    for planned in planned {
+        let mut revision = planned.revision;
+        if planned.is_changed && !dry_run {
+            let Wanted { worker, tree, .. } = &planned.wanted;
+            let body = body_of(tree);
+            match write(client, worker, body, revision).await {
+                Ok(written) => revision = written,
+                Err(failure) => {
+                    let left = take_back(client, &done).await;
+                    return Err(half_done(failure, planned.wanted.kind.name, &left));
+                }
+            }
+        }
+        done.push(Done {
+            planned,
+            revision,
+            taken: None,
+        });
+    }
+    Ok(done)
+}
+
+/// Puts back what was set before, newest first; what somebody else has changed since is left as it is. Answers what is left of
+/// what was written.
+async fn take_back(client: &Client, done: &[Done]) -> Vec<String> {
+    let mut left = Vec::new();
+    for one in done.iter().rev().filter(|one| one.planned.is_changed) {
+        let before = one.planned.before.clone();
+        let worker = &one.planned.wanted.worker;
+        if let Err(failure) = write(client, worker, before, one.revision).await {
+            left.push(format!(
+                "{} (revision {}: {})",
+                one.section(),
+                one.revision,
+                failure.message
+            ));
+        }
+    }
+    left
+}
+
 /// Reads and checks the whole file.
 fn read(file: &Path, data: &Path) -> Result<Vec<Wanted>, Failure> {
-    let text = std::fs::read_to_string(file).map_err(|error| Failure::io("read", file, &error))?;
+    let mut text = String::new();
+    let opened = std::fs::File::open(file).and_then(|opened| {
+        // One byte more than allowed, so that a longer file is seen to be longer.
+        opened
+            .take(limits::YAML_BYTES_MAX as u64 + 1)
+            .read_to_string(&mut text)
+    });
+    opened.map_err(|error| Failure::io("read", file, &error))?;
     let bad = |problem: String| {
         Failure::usage(
             "config.refused",
             format_args!("{}: {problem}; nothing was written", file.display()),
         )
     };
-    let tree: Option<Value> =
-        serde_yaml::from_str(&text).map_err(|error| bad(error.to_string()))?;
+    if text.len() > limits::YAML_BYTES_MAX {
+        let most = limits::YAML_BYTES_MAX;
+        return Err(bad(format!("it has more than {most} bytes")));
+    }
+    let unread = |error: serde_yaml::Error| match located(&error) {
+        (Some(line), problem) => bad(format!("line {line}: {problem}")),
+        (None, problem) => bad(problem),
+    };
+    let tree: Option<Value> = serde_yaml::from_str(&text).map_err(unread)?;
+    if tree.is_some() {
+        // One of two values of a key would not count, and nobody would be told which.
+        serde_yaml::from_str::<NoDuplicates>(&text).map_err(unread)?;
+    }
     let sections = match tree.unwrap_or(Value::Null) {
         Value::Null => Map::new(),
         Value::Object(sections) => sections,
@@ -180,7 +249,8 @@ async fn plan(client: &Client, wanted: Vec<Wanted>) -> Result<Vec<Planned>, Fail
             None => is_there || wanted.tree != Value::Object(Map::new()),
         };
         planned.push(Planned {
-            revision: entry.map_or(0, |entry| entry.revision),
+            revision: entry.as_ref().map_or(0, |entry| entry.revision),
+            before: entry.and_then(|entry| entry.body),
             is_changed,
             wanted,
         });
@@ -188,16 +258,23 @@ async fn plan(client: &Client, wanted: Vec<Wanted>) -> Result<Vec<Planned>, Fail
     Ok(planned)
 }
 
-/// Writes a section; its new revision.
-async fn write(client: &Client, planned: &Planned) -> Result<u64, Failure> {
+/// What is written for a section; nothing for an empty one, which is removed.
+fn body_of(tree: &Value) -> Option<Bytes> {
+    let is_empty = tree.as_object().is_some_and(Map::is_empty);
+    (!is_empty).then(|| Bytes::from(serde_json::to_vec(tree).unwrap_or_default()))
+}
+
+/// Writes a section, or removes it, if `revision` is still its newest; its new revision.
+async fn write(
+    client: &Client,
+    worker: &WorkerName,
+    body: Option<Bytes>,
+    revision: u64,
+) -> Result<u64, Failure> {
     let (configs, by) = (client.mesh().configs(), person());
-    let Wanted { worker, tree, .. } = &planned.wanted;
-    let at = Some(planned.revision);
-    let written = if tree.as_object().is_some_and(Map::is_empty) {
-        configs.remove(worker, &by, at).await?
-    } else {
-        let body = Bytes::from(serde_json::to_vec(tree).unwrap_or_default());
-        configs.put(worker, body, &by, at).await?
+    let written = match body {
+        None => configs.remove(worker, &by, Some(revision)).await?,
+        Some(body) => configs.put(worker, body, &by, Some(revision)).await?,
     };
     written.ok_or_else(|| {
         Failure::new(
@@ -208,49 +285,79 @@ async fn write(client: &Client, planned: &Planned) -> Result<u64, Failure> {
     })
 }
 
-/// Says of a write that failed what was written before it.
-fn half_done(mut failure: Failure, section: &str, done: &[Done]) -> Failure {
-    let written: Vec<String> = done
-        .iter()
-        .filter(|one| one.is_changed)
-        .map(|one| format!("{} (revision {})", one.section, one.revision))
-        .collect();
-    let before = if written.is_empty() {
-        "nothing was written".to_owned()
+/// Says of a write that failed what is left of those before it.
+fn half_done(mut failure: Failure, section: &str, left: &[String]) -> Failure {
+    let before = if left.is_empty() {
+        "nothing of the file is set".to_owned()
     } else {
-        format!("written before it: {}", written.join(", "))
+        format!("written before it and not taken back: {}", left.join(", "))
     };
     failure.message = format!("{section}: {}; {before}", failure.message);
-    failure.hint("run it again: what is as it should be is left alone")
+    let section = text::shell(section);
+    failure.hint(format_args!(
+        "`teamster config history {section}` shows who and what; then apply the file again"
+    ))
+}
+
+/// The refusals of several sections as one failure, with what is set all the same.
+fn together(refused: Vec<Failure>, done: &[Done]) -> Option<Failure> {
+    let messages: Vec<String> = refused
+        .iter()
+        .map(|failure| failure.message.clone())
+        .collect();
+    let mut first = refused.into_iter().next()?;
+    let set: Vec<&str> = done
+        .iter()
+        .filter(|one| one.taken.is_some())
+        .map(Done::section)
+        .collect();
+    first.message = messages.join("; ");
+    if !set.is_empty() {
+        first.message = format!("{}; set and taken: {}", first.message, set.join(", "));
+    }
+    Some(first)
 }
 
 fn report(out: &Output, dry_run: bool, done: &[Done]) -> Result<Exit, Failure> {
-    if !out.is_text() {
+    if out.is_text() {
+        for one in done {
+            let what = match (&one.taken, one.planned.is_changed, dry_run) {
+                (_, false, _) => "as it should be".to_owned(),
+                (_, true, true) => "would be changed".to_owned(),
+                (_, true, false) => format!("set (revision {})", one.revision),
+            };
+            out.line(&format!("{:<14} {what}", display::terminal(one.section())))?;
+        }
+    } else {
         let sections: Vec<Value> = done
             .iter()
             .map(|one| {
                 json!({
-                    "section": one.section,
-                    "changed": one.is_changed,
+                    "section": one.section(),
+                    "changed": one.planned.is_changed,
                     "revision": one.revision,
-                    "in_force": one.is_in_force,
+                    "in_force": one.taken.as_ref().map(Taken::is_in_force),
+                    "processes": one.taken.as_ref().map(Taken::document),
                 })
             })
             .collect();
         out.document(&json!({ "v": 1, "dry_run": dry_run, "sections": sections }))?;
-        return Ok(Exit::Completed);
     }
     for one in done {
-        let what = match (one.is_changed, dry_run, one.is_in_force) {
-            (false, ..) => "as it should be".to_owned(),
-            (true, true, _) => "would be changed".to_owned(),
-            (true, false, Some(true)) => format!("set (revision {})", one.revision),
-            (true, false, _) => format!(
-                "set (revision {}); no worker answers now, it counts from its start",
-                one.revision
-            ),
-        };
-        out.line(&format!("{:<14} {what}", display::terminal(one.section)))?;
+        if let Some(note) = one
+            .taken
+            .as_ref()
+            .and_then(|taken| taken.note(one.section()))
+        {
+            out.note(&note);
+        }
+        let late = one.planned.wanted.kind.late(&[], &one.planned.wanted.tree);
+        if let Some(late) = late.filter(|_| one.taken.is_some()) {
+            out.note(&format!("{}: {}", one.section(), remembered(late)));
+        }
     }
     Ok(Exit::Completed)
 }
+
+#[cfg(test)]
+mod tests;

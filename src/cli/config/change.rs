@@ -10,15 +10,15 @@ use clap::Args;
 use serde_json::{Map, Value, json};
 use teamster_core::display;
 use teamster_mesh::config::Problem;
-use teamster_protocol::{id::WorkerName, limits};
-use tokio::time::Instant;
+use teamster_protocol::{id::WorkerName, limits, text};
 
-use super::known;
+use super::{known, taken};
 use crate::{
     cli::{
         Global,
         exit::Exit,
         failure::Failure,
+        fit,
         output::Output,
         place,
         reach::{self, Absent},
@@ -29,10 +29,6 @@ use crate::{
 
 /// Tries of a change that others change at the same time.
 const TRIES: u32 = 5;
-/// How long a worker may take to say that it has seen a change.
-const SEEN_MAX: Duration = Duration::from_secs(5);
-/// The pause between two looks.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// Set a value in the mesh; the workers take it while they run.
 ///
@@ -272,13 +268,19 @@ impl Change<'_> {
         )
         .hint(format_args!(
             "`teamster config history {}` shows who and what",
-            self.worker
+            text::shell(self.kind.name)
         ))
     }
 
     /// Waits until the worker has seen the change, and says what became of it.
     async fn finish(&self, changed: &Changed) -> Result<Exit, Failure> {
-        let taken = taken(&self.client, self.kind, changed.revision, &self.key).await?;
+        let name = self.kind.name;
+        let taken = taken::wait(&self.client, self.kind, changed.revision)
+            .await?
+            .or_refused(name, &self.key)?;
+        let late = [&changed.old, &changed.new]
+            .into_iter()
+            .find_map(|value| self.kind.late(&self.within, value));
         if self.out.is_text() {
             self.out.line(&format!(
                 "{}: {} -> {} (revision {})",
@@ -294,58 +296,33 @@ impl Change<'_> {
                 "old": changed.old,
                 "new": changed.new,
                 "revision": changed.revision,
-                "in_force": taken && self.kind.is_hot(&self.within),
+                "in_force": taken.is_in_force() && self.kind.is_hot(&self.within),
+                "late_seconds": late.map_or(0, |late| late.as_secs()),
+                "processes": taken.document(),
             }))?;
         }
-        if !taken {
-            self.out.note(&format!(
-                "no {} answers now; it takes the value when it starts",
-                self.worker
-            ));
+        if let Some(note) = taken.note(name) {
+            self.out.note(&note);
         } else if !self.kind.is_hot(&self.within) {
             self.out
-                .note(&format!("it counts from the next start of {}", self.worker));
+                .note(&format!("it counts from the next start of {name}"));
+        }
+        if let Some(late) = late {
+            self.out.note(&remembered(late));
+        }
+        for unfit in fit::look(&self.client, &self.key).await {
+            self.out.note(&unfit.to_string());
         }
         Ok(Exit::Completed)
     }
 }
 
-/// Whether a worker has the revision in force; a refusal is a failure. `key` is what to take away then.
-pub(super) async fn taken(
-    client: &Client,
-    kind: &Kind,
-    revision: u64,
-    key: &str,
-) -> Result<bool, Failure> {
-    let until = Instant::now() + SEEN_MAX;
-    loop {
-        let Some(status) = known::status(client, kind).await else {
-            return Ok(false);
-        };
-        if status.seen.is_some_and(|seen| seen >= revision) {
-            let refusal = status.refusals.into_iter().find(|refusal| {
-                matches!(&refusal.layer, crate::config::explain::Layer::Live(of) if of.revision == revision)
-            });
-            return match refusal {
-                None => Ok(true),
-                Some(refusal) => Err(Failure::new(
-                    Exit::Failed,
-                    "config.not_taken",
-                    format_args!(
-                        "{} keeps its last good values: {}",
-                        kind.name, refusal.problem
-                    ),
-                )
-                .hint(format_args!(
-                    "set another value, or teamster config unset {key}"
-                ))),
-            };
-        }
-        if Instant::now() >= until {
-            return Ok(false);
-        }
-        tokio::time::sleep(PAUSE).await;
-    }
+/// What is to be said of a value that others remember.
+pub(super) fn remembered(late: Duration) -> String {
+    format!(
+        "turns may go on with the old value for up to {} s: so long it is remembered",
+        late.as_secs()
+    )
 }
 
 /// A value as it was typed, and as a text: a model may have a number's name.

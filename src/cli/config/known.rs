@@ -6,6 +6,7 @@ use serde_json::Value;
 use teamster_mesh::config::Entry;
 use teamster_protocol::id::WorkerName;
 
+use super::taken;
 use crate::{
     cli::{Global, failure::Failure, place},
     client::Client,
@@ -73,10 +74,21 @@ pub(super) fn live_layer(entry: Option<&Entry>) -> Option<LiveLayer> {
     })
 }
 
-/// What a worker says about its section; `None` where nobody answers.
+/// What a worker says about its section, with what each of its processes refused; `None` where nobody answers.
 pub(in crate::cli) async fn status(client: &Client, kind: &Kind) -> Option<Status> {
     let function = format!("{}::config", kind.name);
-    client.operate(&function, &StatusRequest {}).await.ok()
+    let mut status: Status = client.operate(&function, &StatusRequest {}).await.ok()?;
+    for refusal in taken::refusals(client, kind).await {
+        let is_known = status
+            .refusals
+            .iter()
+            .any(|known| known.layer == refusal.layer && known.problem == refusal.problem);
+        if !is_known {
+            status.refusals.push(refusal);
+        }
+    }
+    status.refusals.sort_by_key(|refusal| refusal.at_ms);
+    Some(status)
 }
 
 impl Known {

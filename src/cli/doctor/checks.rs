@@ -1,21 +1,16 @@
 //! The checks of `doctor`, one function each. None of them changes anything that stays.
 
-use std::{path::Path, time::Duration};
+use std::path::Path;
 
 use teamster_mesh::{
     Connect,
     broker::{self, Durability, binary},
     credential, permission,
-    registry::Catalog,
 };
-use teamster_protocol::{
-    Arguments, FunctionId, Phase,
-    function::approval::{ExplainReply, ExplainRequest},
-    hook::Point,
-};
+use teamster_protocol::Phase;
 use teamster_telemetry::chain;
 
-use super::{Finding, State, disk, live, window};
+use super::{Finding, State, credentials, disk, projection, window, workers};
 use crate::{
     cli::{
         Global,
@@ -27,8 +22,6 @@ use crate::{
     env, host,
 };
 
-/// How long the registry may take to show all workers.
-const WORKERS_WAIT: Duration = Duration::from_secs(3);
 /// How far a stored commit's time may lie ahead before the clock is in doubt.
 const CLOCK_AHEAD_MS: u64 = 5_000;
 
@@ -53,12 +46,18 @@ pub(super) async fn all(global: &Global, data: &Path, deep: bool) -> Vec<Finding
         findings.push(data_directory(data));
         findings.push(disk::room(data));
         findings.push(disk::written(data));
+        if let Ok(config) = &config {
+            findings.extend(projection::file(config, data));
+        }
         findings.push(server().await);
-        findings.push(credentials(data));
+        findings.push(credentials::own(data));
     } else if let Some(creds) = &global.creds {
-        findings.push(foreign_credentials(creds));
+        findings.push(credentials::foreign(creds));
     }
-    findings.extend(mesh(global, data, deep).await);
+    let live = mesh(global, data, deep).await.into_iter();
+    // What is wrong with the file itself says more than that nobody answers for it.
+    let is_told = findings.iter().any(|found| found.check == "projection");
+    findings.extend(live.filter(|found| !is_told || found.check != "projection"));
     findings
 }
 
@@ -103,26 +102,6 @@ fn policy_file(config: &Config) -> Option<Finding> {
         ),
         Err(error) => Finding::new("policy", State::Failed, chain(&error))
             .hint(format_args!("edit {}", path.display())),
-    })
-}
-
-/// Whether the gate that runs has taken what stands in its policy file.
-async fn policy_in_force(client: &Client) -> Option<Finding> {
-    let request = ExplainRequest {
-        function: FunctionId::parse("approval::list").ok()?,
-        arguments: Arguments::empty(),
-        workspace: None,
-    };
-    // A gate that does not answer is a finding of its own.
-    let reply: ExplainReply = client.operate("approval::explain", &request).await.ok()?;
-    Some(match reply.note {
-        Some(note) => Finding::new("policy-live", State::Failed, note)
-            .hint("correct the policy file: it is read again within seconds"),
-        None => Finding::new(
-            "policy-live",
-            State::Ok,
-            format_args!("policy {} is in force", reply.judgement.policy.short()),
-        ),
     })
 }
 
@@ -259,42 +238,6 @@ async fn server() -> Finding {
     }
 }
 
-fn credentials(data: &Path) -> Finding {
-    let dir = data.join("credentials");
-    if !dir.exists() {
-        return Finding::new("credentials", State::Ok, "made by the first start");
-    }
-    match credential::check(&dir) {
-        Ok(found) if found.is_empty() => {
-            Finding::new("credentials", State::Ok, "readable by you alone")
-        }
-        Ok(found) => Finding::new("credentials", State::Failed, found.join("; ")).hint(
-            format_args!("chmod 700 {0} && chmod 600 {0}/*", dir.display()),
-        ),
-        Err(error) => Finding::new("credentials", State::Failed, chain(&error)),
-    }
-}
-
-fn foreign_credentials(path: &Path) -> Finding {
-    if path.is_dir() {
-        return match credential::check(path) {
-            Ok(found) if found.is_empty() => Finding::new(
-                "credentials",
-                State::Ok,
-                "one file a worker, readable by you alone",
-            ),
-            Ok(found) => Finding::new("credentials", State::Warning, found.join("; ")),
-            Err(error) => Finding::new("credentials", State::Failed, chain(&error)),
-        };
-    }
-    Finding::new(
-        "credentials",
-        State::Warning,
-        "one file for all workers: the broker cannot tell them apart",
-    )
-    .hint("use a directory of <worker>.creds, so that each has only its own rights")
-}
-
 /// What only a running mesh can tell.
 async fn mesh(global: &Global, data: &Path, deep: bool) -> Vec<Finding> {
     let (connect, system) = match &global.nats {
@@ -346,7 +289,8 @@ async fn mesh(global: &Global, data: &Path, deep: bool) -> Vec<Finding> {
     findings.push(durability(&connect, system.as_deref()).await);
     findings.push(log(&client).await);
     findings.push(damage(&client, deep).await);
-    findings.extend(workers(&client).await);
+    findings.extend(workers::all(&client).await);
+    findings.extend(projection::live(&client).await);
     findings
 }
 
@@ -445,56 +389,5 @@ async fn damage(client: &Client, deep: bool) -> Finding {
             "restore the broker's data from a copy, or go on without what is missing: teamster sessions accept-loss \
              {first} --yes"
         )),
-    }
-}
-
-async fn workers(client: &Client) -> Vec<Finding> {
-    let missing = match client.wait_for_workers(&host::WORKERS, WORKERS_WAIT).await {
-        Ok(missing) => missing,
-        Err(error) => return vec![Finding::new("workers", State::Failed, chain(&error))],
-    };
-    let Ok(catalog) = client.catalog().await else {
-        return vec![Finding::new(
-            "workers",
-            State::Failed,
-            "the registry cannot be read",
-        )];
-    };
-    let mut findings = vec![if missing.is_empty() {
-        let names: Vec<String> = catalog
-            .workers
-            .iter()
-            .map(|worker| format!("{} {}", worker.name, worker.version))
-            .collect();
-        Finding::new("workers", State::Ok, names.join(", "))
-    } else {
-        Finding::new(
-            "workers",
-            State::Failed,
-            format_args!("nobody runs: {}", missing.join(", ")),
-        )
-        .hint("`teamster up` runs all, `teamster worker NAME...` some")
-    }];
-    findings.push(gate(&catalog));
-    findings.extend(live::configuration(client).await);
-    findings.extend(policy_in_force(client).await);
-    findings
-}
-
-/// Without its hook no call runs at all.
-fn gate(catalog: &Catalog) -> Finding {
-    let bound = catalog
-        .hooks
-        .iter()
-        .any(|(binding, worker)| binding.point == Point::PreTrigger && worker == "approval-gate");
-    if bound {
-        Finding::new("gate", State::Ok, "the approval-gate's hook is bound")
-    } else {
-        Finding::new(
-            "gate",
-            State::Failed,
-            "the approval-gate's hook is not bound: every call is denied",
-        )
-        .hint("run the approval-gate: `teamster up`, or `teamster worker approval-gate`")
     }
 }

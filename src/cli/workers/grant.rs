@@ -12,7 +12,7 @@ use teamster_mesh::{
     },
     credential,
 };
-use teamster_protocol::id::WorkerName;
+use teamster_protocol::{id::WorkerName, text};
 use tokio::time::Instant;
 
 use crate::{
@@ -206,7 +206,7 @@ fn print_connect(
     ))?;
     out.line(&format!(
         "nats         nats --server {shown} --nkey {} --inbox-prefix _INBOX.{name} micro ls",
-        shell(&quoted)
+        text::shell(&quoted)
     ))?;
     if url.is_none() {
         out.note("no server runs now; `teamster up` says where it listens");
@@ -241,13 +241,4 @@ fn print_block(
         }))?;
     }
     Ok(Exit::Completed)
-}
-
-/// A word of a command line, quoted where it must be.
-fn shell(text: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@".contains(c);
-    if text.chars().all(is_plain) {
-        return text.to_owned();
-    }
-    format!("'{}'", text.replace('\'', "'\\''"))
 }

@@ -13,34 +13,34 @@ const ANSWER: Duration = Duration::from_secs(2);
 
 /// How one process is.
 #[derive(Debug, Serialize)]
-pub(super) struct Health {
+pub(in crate::cli) struct Health {
     /// Which life of the worker it is.
-    pub(super) incarnation: String,
+    pub(in crate::cli) incarnation: String,
     /// How long its answer took, in milliseconds; none where it does not answer.
-    pub(super) ping_ms: Option<f64>,
+    pub(in crate::cli) ping_ms: Option<f64>,
     /// When it began, RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) started: Option<String>,
+    pub(in crate::cli) started: Option<String>,
     /// Calls that it answered.
-    pub(super) requests: u64,
+    pub(in crate::cli) requests: u64,
     /// Calls among them that ended in a fault.
-    pub(super) errors: u64,
+    pub(in crate::cli) errors: u64,
     /// Its endpoints' figures, by name.
-    pub(super) endpoints: BTreeMap<String, Figures>,
+    pub(in crate::cli) endpoints: BTreeMap<String, Figures>,
 }
 
 /// What one endpoint did.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub(super) struct Figures {
+pub(in crate::cli) struct Figures {
     /// Calls that it answered.
-    pub(super) requests: u64,
+    pub(in crate::cli) requests: u64,
     /// Calls among them that ended in a fault.
-    pub(super) errors: u64,
+    pub(in crate::cli) errors: u64,
     /// Time that they took together, in nanoseconds.
-    pub(super) nanos: u64,
+    pub(in crate::cli) nanos: u64,
     /// The last fault.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) last_error: Option<String>,
+    pub(in crate::cli) last_error: Option<String>,
 }
 
 /// The part of a STATS answer that is read.
@@ -66,13 +66,13 @@ struct Endpoint {
 
 impl Health {
     /// The time of the answer in words.
-    pub(super) fn ping(&self) -> String {
+    pub(in crate::cli) fn ping(&self) -> String {
         self.ping_ms
             .map_or_else(|| "silent".to_owned(), |ms| format!("{ms:.1} ms"))
     }
 
     /// Milliseconds that a call took on average.
-    pub(super) fn average_ms(&self) -> Option<f64> {
+    pub(in crate::cli) fn average_ms(&self) -> Option<f64> {
         let mut sum = Figures::default();
         self.endpoints.values().for_each(|figures| sum.add(figures));
         sum.average_ms()
@@ -81,7 +81,7 @@ impl Health {
 
 impl Figures {
     /// Adds what another did.
-    pub(super) fn add(&mut self, other: &Self) {
+    pub(in crate::cli) fn add(&mut self, other: &Self) {
         self.requests += other.requests;
         self.errors += other.errors;
         self.nanos = self.nanos.saturating_add(other.nanos);
@@ -95,13 +95,13 @@ impl Figures {
         clippy::cast_precision_loss,
         reason = "a figure for people; two decimals of it are shown"
     )]
-    pub(super) fn average_ms(&self) -> Option<f64> {
+    pub(in crate::cli) fn average_ms(&self) -> Option<f64> {
         (self.requests > 0).then(|| self.nanos as f64 / self.requests as f64 / 1e6)
     }
 }
 
 /// Asks all of a worker's processes at once.
-pub(super) async fn health(mesh: &Mesh, processes: &[&registry::Worker]) -> Vec<Health> {
+pub(in crate::cli) async fn health(mesh: &Mesh, processes: &[&registry::Worker]) -> Vec<Health> {
     futures::future::join_all(processes.iter().map(|worker| ask(mesh, worker))).await
 }
 

@@ -7,7 +7,7 @@ use teamster_testkit::wait;
 
 use super::{
     check_failure,
-    place::{LIMIT, Place, code, document},
+    place::{LIMIT, Place, code, document, finding},
 };
 
 impl Place {
@@ -70,6 +70,11 @@ async fn conf_1_a_broken_file_changes_nothing_and_each_error_is_shown() {
         "{refusals:?}"
     );
     assert!(refusals[1].contains("-1"), "{refusals:?}");
+    let shown = place.run(&["config", "explain"]).await;
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    for line in shown.lines().filter(|line| line.starts_with("NOT TAKEN")) {
+        assert_eq!(line.matches(", line ").count(), 1, "{line}");
+    }
     assert_eq!(place.get("harness.default_max_turns").await, 3);
     assert_eq!(place.get("harness.default_model").await, "scripted/guided");
     let doctor = place.run(&["doctor", "--json"]).await;
@@ -191,6 +196,176 @@ async fn a_value_is_set_in_the_mesh_and_taken_by_the_workers_that_run() {
     let shown = place.run(&["config", "explain", "harness.max_calls"]).await;
     let shown = String::from_utf8(shown.stdout).expect("text");
     assert!(shown.contains("config.yaml, line 2"), "{shown}");
+    up.interrupt();
+    up.ended(Duration::from_mins(1)).await;
+}
+
+/// CONF-1: a policy file that the gate cannot use where it runs is refused by `set` itself, is shown as not taken, and counts as
+/// soon as it can be used; what others remember is said.
+#[tokio::test]
+async fn conf_1_a_set_that_the_workers_refuse_is_told() {
+    let place = Place::new();
+    let mut up = place.up().await;
+    let file = place.file("strict.yaml");
+    let path = file.to_str().expect("text");
+    let set = ["config", "set", "approval-gate.policy_file", path, "--json"];
+    for (text, says) in [
+        (None, "there is no policy file"),
+        (Some("version: 1\nlayer: []\n"), "line 2"),
+    ] {
+        if let Some(text) = text {
+            std::fs::write(&file, text).expect("written");
+        }
+        let output = place.run(&set).await;
+        check_failure(&set, &output, (1, "config.not_taken"));
+        let said = document(&output).to_string();
+        assert!(
+            said.contains(says) && said.contains("config unset approval-gate.policy_file"),
+            "{said}"
+        );
+        let refusals = place.refusals().await;
+        assert!(
+            refusals.last().is_some_and(|last| last.contains(says)),
+            "{refusals:?}"
+        );
+        let shown = place.run(&["config", "explain", "approval-gate"]).await;
+        let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+        assert!(
+            shown.contains("NOT TAKEN") && shown.contains(says),
+            "{shown}"
+        );
+        let doctor = document(&place.run(&["doctor", "--json"]).await);
+        assert_eq!(finding(&doctor, "config-live")["state"], "failed");
+        assert_eq!(finding(&doctor, "policy-live")["state"], "ok");
+    }
+    let explain = ["policy", "explain", "fs::read", "{\"path\":\"x\"}"];
+    assert_eq!(
+        place.json(&explain).await["judgement"]["effect"],
+        "allow",
+        "the last good policy"
+    );
+    // It is made good: nobody has to set it again.
+    std::fs::write(&file, "{version: 1, defaults: {read: deny}}").expect("written");
+    wait::until(LIMIT, "the good file is in force", || async {
+        place.json(&explain).await["judgement"]["effect"] == "deny"
+    })
+    .await;
+    assert_eq!(place.refusals().await, Vec::<String>::new());
+    let again = place.json(&set[..4]).await;
+    assert_eq!(again["in_force"], true, "{again}");
+    let processes = again["processes"].as_array().expect("a list");
+    assert_eq!(processes.len(), 1, "{again}");
+    assert_eq!(processes[0]["state"], "taken", "{again}");
+    // Taken back and removed in order: nothing is wrong.
+    place
+        .json(&["config", "unset", "approval-gate.policy_file"])
+        .await;
+    std::fs::remove_file(&file).expect("removed");
+    wait::until(LIMIT, "the compiled-in policy is in force", || async {
+        place.json(&explain).await["judgement"]["effect"] == "allow"
+    })
+    .await;
+    let doctor = place.run(&["doctor", "--json"]).await;
+    assert_eq!(code(&doctor), 0, "{doctor:?}");
+    assert_eq!(finding(&document(&doctor), "policy-live")["state"], "ok");
+
+    for (key, value, late) in [
+        ("context.windows.\"a/b\"", "9000", 60),
+        ("context.default_window", "9000", 60),
+        (
+            "router.providers.mine",
+            "{base_url: \"http://127.0.0.1:9/v1\", models: {m: {context_window: 77}}}",
+            120,
+        ),
+        ("router.retry.base_ms", "100", 0),
+        ("harness.max_calls", "4", 0),
+    ] {
+        let output = place.run(&["config", "set", key, value, "--json"]).await;
+        assert_eq!(document(&output)["late_seconds"], late, "{key}");
+        let words = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(words.contains("is remembered"), late > 0, "{key}: {words}");
+    }
+    up.interrupt();
+    up.ended(Duration::from_mins(1)).await;
+}
+
+/// What is set live and does not fit what runs is said by `set` and by `doctor`, each with the next step.
+#[tokio::test]
+async fn what_is_set_live_and_stops_every_turn_is_told() {
+    let place = Place::new();
+    let mut up = place.up().await;
+    for (key, value, check, says, next) in [
+        (
+            "harness.default_model",
+            "nobody/x",
+            "model-live",
+            "no provider called",
+            "teamster config set harness.default_model PROVIDER/NAME",
+        ),
+        (
+            "harness.default_model",
+            "scripted/nothing",
+            "model-live",
+            "no script called",
+            "teamster config set harness.default_model PROVIDER/NAME",
+        ),
+        (
+            "harness.required_hooks",
+            "[approval-gate, guard]",
+            "hooks",
+            "names guard, which is not there",
+            "teamster worker guard",
+        ),
+    ] {
+        let set = place.run(&["config", "set", key, value]).await;
+        let words = String::from_utf8_lossy(&set.stderr).into_owned();
+        assert!(
+            code(&set) == 0 && words.contains(says) && words.contains(next),
+            "{words}"
+        );
+        let doctor = place.run(&["doctor", "--json"]).await;
+        let found = finding(&document(&doctor), check);
+        assert_eq!((code(&doctor), &found["state"]), (1, &json!("failed")));
+        assert!(
+            found["detail"].as_str().expect("text").contains(says)
+                && found["hint"].as_str().expect("text").contains(next),
+            "{found}"
+        );
+        place.json(&["config", "unset", key]).await;
+        let doctor = place.run(&["doctor", "--json"]).await;
+        assert_eq!(code(&doctor), 0, "{doctor:?}");
+    }
+    // What the session worker cannot open, and what an operator cannot connect with.
+    let projection = place.data().join("session.sqlite");
+    std::fs::remove_file(&projection).expect("removed");
+    std::fs::create_dir(&projection).expect("made");
+    let operator = place.data().join("credentials/operator.creds");
+    let kept = std::fs::read(&operator).expect("read");
+    std::fs::remove_file(&operator).expect("removed");
+    let doctor = place.run(&["doctor", "--json"]).await;
+    for (check, says) in [
+        ("projection", "session.sqlite: it is a directory"),
+        ("credentials", "operator.creds"),
+    ] {
+        let found = finding(&document(&doctor), check);
+        assert_eq!((code(&doctor), &found["state"]), (1, &json!("failed")));
+        assert!(
+            found["detail"].as_str().expect("text").contains(says),
+            "{found}"
+        );
+        assert!(found["hint"].is_string(), "{found}");
+    }
+    std::fs::write(&operator, kept).expect("written");
+    std::fs::set_permissions(
+        &operator,
+        std::os::unix::fs::PermissionsExt::from_mode(0o600),
+    )
+    .expect("closed");
+    std::fs::remove_dir(&projection).expect("removed");
+    wait::until(LIMIT, "the projection is made anew", || async {
+        code(&place.run(&["doctor"]).await) == 0
+    })
+    .await;
     up.interrupt();
     up.ended(Duration::from_mins(1)).await;
 }
@@ -376,6 +551,45 @@ async fn conf_1_a_file_is_applied_whole_or_not_at_all() {
     assert_eq!(changed(&shipped).len(), 2, "{shipped}");
     up.interrupt();
     up.ended(Duration::from_mins(1)).await;
+}
+
+/// CONF-1: of two values of one key none is taken in silence, in no file that is read as YAML.
+#[tokio::test]
+async fn conf_1_a_key_that_stands_twice_is_refused_with_its_line() {
+    let place = Place::new();
+    let path = place.file("seed.yaml");
+    let twice = "harness: {max_calls: 4}\nrouter:\n  providers:\n    a: {base_url: \"http://x\"}\n    a: {base_url: \"http://y\"}\n";
+    for (text, says) in [
+        (
+            twice,
+            "line 5: router.providers: the key \"a\" stands twice",
+        ),
+        (
+            "harness: {max_calls: 4}\ncontext: {}\nharness: {}\n",
+            "line 3: the key \"harness\" stands twice",
+        ),
+    ] {
+        std::fs::write(&path, text).expect("written");
+        let apply = ["config", "apply", path.to_str().expect("text"), "--json"];
+        let output = place.run(&apply).await;
+        check_failure(&apply, &output, (2, "config.refused"));
+        let told = document(&output)["error"]["message"].clone();
+        let told = told.as_str().expect("text");
+        assert!(
+            told.contains(says) && told.ends_with("nothing was written"),
+            "{told}"
+        );
+    }
+    place.config(twice);
+    let get = ["config", "get", "--json"];
+    let output = place.run(&get).await;
+    check_failure(&get, &output, (2, "config.invalid"));
+    let told = document(&output)["error"]["message"].to_string();
+    assert!(
+        told.contains("config.yaml, line 5: ") && told.contains("stands twice"),
+        "{told}"
+    );
+    assert_eq!(told.matches("line 5").count(), 1, "{told}");
 }
 
 /// Without a mesh the files alone are explained, and what would not start is told.

@@ -54,9 +54,8 @@ struct Gate {
 /// The worker `approval-gate`. Reads the policy file; one that cannot be used is an error, so that no gate starts with
 /// another policy than the one it was given. One that is not there yet is in force as soon as it is.
 pub fn worker(config: &Config) -> Result<Worker, Error> {
-    let live = Live::new(config.clone());
     let gate = Arc::new(Gate {
-        policies: Policies::load(live.clone())?,
+        policies: Policies::load(Live::new(config.clone()))?,
         inbox: Inbox::default(),
         burst: Mutex::default(),
     });
@@ -65,7 +64,7 @@ pub fn worker(config: &Config) -> Result<Worker, Error> {
         WorkerName::parse("approval-gate")?,
         "Judges each call before it runs, holds what a person must decide, and takes the decision.",
     )
-    .config(&live)
+    .config_of(Arc::new(policies::Section(Arc::clone(&gate))))
     .hook(binding()?)
     .task("inbox", move |mesh, cancel| async move {
         follow::run(&mesh, &follower.inbox, &cancel).await;

@@ -17,8 +17,9 @@ use std::{
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use teamster_core::policy::{self, Policy};
-use teamster_mesh::config::Live;
+use teamster_mesh::config::{Live, Problem, Take, parse};
 use teamster_protocol::{Arguments, Contract, TurnId, limits, policy::Judgement};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::{Config, Error};
@@ -29,8 +30,42 @@ pub(crate) struct Policies {
     /// The file that was configured at the start.
     home: Option<PathBuf>,
     current: ArcSwap<Policy>,
-    note: ArcSwapOption<String>,
+    note: ArcSwapOption<Note>,
     pins: Mutex<Pins>,
+    /// Rung when another section is in force.
+    changed: Notify,
+}
+
+/// Why the policy in force is not what stands in its file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Note {
+    /// In words.
+    pub(crate) text: String,
+    /// Whether the file is gone, so that the compiled-in policy is in force; else the last good one is.
+    pub(crate) is_gone: bool,
+}
+
+/// The gate's section as a host may replace it: one that names a policy file is taken only where that can be used here, so that
+/// whoever sets it is told.
+pub(crate) struct Section(pub(crate) Arc<crate::Gate>);
+
+impl Take for Section {
+    fn take(&self, section: &serde_json::Value) -> Result<(), Problem> {
+        let policies = &self.0.policies;
+        let wanted: Config = parse(section)?;
+        policies.check(&wanted)?;
+        policies.config.take(section)?;
+        policies.changed.notify_one();
+        Ok(())
+    }
+
+    fn in_force(&self) -> serde_json::Value {
+        self.0.policies.config.in_force()
+    }
+
+    fn cold(&self) -> &'static [&'static str] {
+        self.0.policies.config.cold()
+    }
 }
 
 /// What was in force before a file is read.
@@ -80,7 +115,29 @@ impl Policies {
             current: ArcSwap::from_pointee(policy),
             note: ArcSwapOption::empty(),
             pins: Mutex::default(),
+            changed: Notify::new(),
         })
+    }
+
+    /// Whether the policy file of another section can be used. The file of the start need not be there; every other one must be,
+    /// or a slip in its name would take rules away.
+    fn check(&self, wanted: &Config) -> Result<(), Problem> {
+        let Some(path) = &wanted.policy_file else {
+            return Ok(());
+        };
+        if self.config.load().policy_file.as_ref() == Some(path) {
+            return Ok(());
+        }
+        let problem = match read(path) {
+            Ok(Some(_)) => return Ok(()),
+            Ok(None) if self.home.as_ref() == Some(path) => return Ok(()),
+            Ok(None) => format!(
+                "there is no policy file {} on the machine of the gate",
+                path.display()
+            ),
+            Err(error) => teamster_telemetry::chain(&error),
+        };
+        Err(Problem::of("policy_file", problem))
     }
 
     /// Judges by the current policy.
@@ -110,7 +167,7 @@ impl Policies {
     }
 
     /// Why the policy in force is not what stands in the file now; `None` where it is.
-    pub(crate) fn note(&self) -> Option<String> {
+    pub(crate) fn note(&self) -> Option<Note> {
         self.note.load().as_deref().cloned()
     }
 
@@ -159,6 +216,7 @@ impl Policies {
             }
             tokio::select! {
                 () = cancel.cancelled() => return,
+                () = self.changed.notified() => {}
                 () = tokio::time::sleep(limits::POLICY_POLL_EVERY) => {}
             }
         }
@@ -191,9 +249,10 @@ impl Policies {
             Err(error) => format!("the policy could not be read again: {error}"),
         };
         tracing::error!(error = %trouble, "the changed policy cannot be used; the last good one stays in force");
-        self.note.store(Some(Arc::new(format!(
-            "{trouble}; the last good policy stays in force"
-        ))));
+        self.note.store(Some(Arc::new(Note {
+            text: format!("{trouble}; the last good policy stays in force"),
+            is_gone: false,
+        })));
     }
 
     fn take(&self, policy: Policy, file: Option<&Path>, is_there: bool, was_there: bool) {
@@ -202,9 +261,10 @@ impl Policies {
         } else if was_there {
             let path = file.unwrap_or(Path::new("")).display();
             tracing::warn!(file = %path, "the policy file is gone; the compiled-in policy is in force");
-            self.note.store(Some(Arc::new(format!(
-                "the policy file {path} is gone; the compiled-in policy is in force"
-            ))));
+            self.note.store(Some(Arc::new(Note {
+                text: format!("the policy file {path} is gone; the compiled-in policy is in force"),
+                is_gone: true,
+            })));
         } else {
             self.note.store(None);
         }
@@ -231,10 +291,15 @@ pub(crate) fn read(path: &Path) -> Result<Option<Policy>, Error> {
         path: path.to_owned(),
         source,
     };
-    let file = match std::fs::File::open(path) {
+    match std::fs::metadata(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        opened => opened.map_err(failed)?,
-    };
+        // A pipe would be waited for without an end.
+        Ok(found) if !found.is_file() => {
+            return Err(failed(std::io::Error::other("it is no regular file")));
+        }
+        _ => {}
+    }
+    let file = std::fs::File::open(path).map_err(failed)?;
     let mut text = String::new();
     // One byte more than allowed, so that a longer file is seen to be longer.
     file.take(limits::YAML_BYTES_MAX as u64 + 1)
@@ -367,9 +432,10 @@ mod tests {
                 (None, None) => {}
                 (Some(said), Some(note)) => {
                     assert!(
-                        said.contains(note) && said.contains("policy.yaml"),
-                        "{said}"
+                        said.text.contains(note) && said.text.contains("policy.yaml"),
+                        "{said:?}"
                     );
+                    assert_eq!(said.is_gone, text.is_none(), "{said:?}");
                 }
                 (said, note) => panic!("{text:?}: {said:?} instead of {note:?}"),
             }
@@ -390,7 +456,7 @@ mod tests {
         policies.reload(Some(&two), Before::Another).await;
         assert_eq!(effect(), Effect::Deny, "the last good policy");
         let note = policies.note().expect("a note");
-        assert!(note.contains("two.yaml"), "{note}");
+        assert!(note.text.contains("two.yaml"), "{note:?}");
         std::fs::write(&two, "{version: 1, defaults: {exec: allow}}").expect("written");
         policies.reload(Some(&two), Before::Another).await;
         assert_eq!((effect(), policies.note()), (Effect::Allow, None));
@@ -432,6 +498,43 @@ mod tests {
             cancel.cancel();
         };
         tokio::join!(policies.watch(&cancel), steps);
+    }
+
+    /// CONF-1: a file that cannot be used is refused to whoever sets it, and nothing changes; the file of the start need not be there.
+    #[test]
+    fn conf_1_a_policy_file_that_cannot_be_used_is_not_taken() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let home = dir.path().join("policy.yaml");
+        let at = |name: &str| dir.path().join(name);
+        let _socket = std::os::unix::net::UnixListener::bind(at("socket")).expect("a socket");
+        std::fs::write(at("bad.yaml"), "version: 1\nlayer: []\n").expect("written");
+        std::fs::write(at("good.yaml"), "version: 1").expect("written");
+        let live = config(&home);
+        let section = Section(Arc::new(crate::Gate {
+            policies: Policies::load(live.clone()).expect("no file yet"),
+            inbox: crate::Inbox::default(),
+            burst: Mutex::default(),
+        }));
+        for (name, problem) in [
+            ("good.yaml", None),
+            ("nothing.yaml", Some("there is no policy file")),
+            ("bad.yaml", Some("line 2")),
+            ("socket", Some("no regular file")),
+            (".", Some("no regular file")),
+            ("policy.yaml", None),
+        ] {
+            let before = live.load().policy_file.clone();
+            let taken = section.take(&serde_json::json!({ "policy_file": at(name) }));
+            match (taken, problem) {
+                (Ok(()), None) => assert_eq!(live.load().policy_file, Some(at(name))),
+                (Err(said), Some(problem)) => {
+                    assert!(said.to_string().contains(problem), "{name}: {said}");
+                    assert_eq!(said.key.as_deref(), Some("policy_file"));
+                    assert_eq!(live.load().policy_file, before);
+                }
+                (taken, _) => panic!("{name}: {taken:?}"),
+            }
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The section `context` of the configuration.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use teamster_mesh::config::{Problem, Section};
@@ -27,6 +27,10 @@ impl Default for Config {
 }
 
 impl Section for Config {
+    // A harness remembers how much room a model leaves.
+    const LATE: (&'static [&'static str], Duration) =
+        (&["windows", "default_window"], limits::CONTEXT_MODEL_TTL);
+
     fn check(&self) -> Result<(), Problem> {
         if self.default_window == 0 {
             return Err(Problem::of("default_window", "must be 1 or more"));

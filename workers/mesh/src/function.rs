@@ -53,6 +53,9 @@ pub struct Ctx {
     pub cancel: CancellationToken,
 }
 
+/// What a process adds to the figures of one of its endpoints, asked each time somebody asks for them. It must not block.
+pub type Tell = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
+
 /// One function: its contract and its handler.
 #[derive(Clone)]
 pub struct Function {
@@ -160,6 +163,9 @@ pub struct Worker {
     pub functions: Vec<Function>,
     /// The hooks it binds.
     pub hooks: Vec<Binding>,
+    /// What each process says of itself under `data` of an endpoint in its answer to `STATS`. A request reaches one process of
+    /// several; this can be asked of every one.
+    pub tells: Vec<(FunctionId, Tell)>,
     /// What it does besides serving.
     pub tasks: Vec<(&'static str, Task)>,
     /// Its section of the configuration, where that may be replaced while it runs.
@@ -173,6 +179,7 @@ impl Worker {
             name,
             description: description.to_owned(),
             functions: Vec::new(),
+            tells: Vec::new(),
             hooks: Vec::new(),
             tasks: Vec::new(),
             config: None,
@@ -185,9 +192,24 @@ impl Worker {
         self
     }
 
+    /// Like [`Worker::config`], for a worker that looks at more than the section itself before it takes one.
+    pub fn config_of(mut self, taker: Arc<dyn Take>) -> Self {
+        self.config = Some(taker);
+        self
+    }
+
     /// Adds a function.
     pub fn function(mut self, function: Function) -> Self {
         self.functions.push(function);
+        self
+    }
+
+    /// Lets each process say something of itself under the endpoint of a function.
+    pub fn telling<F>(mut self, function: FunctionId, tell: F) -> Self
+    where
+        F: Fn() -> serde_json::Value + Send + Sync + 'static,
+    {
+        self.tells.push((function, Arc::new(tell)));
         self
     }
 

@@ -13,7 +13,7 @@ use std::{
 
 use async_nats::Subscriber;
 use futures::StreamExt as _;
-use teamster_protocol::{Visibility, limits, registry as entry, subject};
+use teamster_protocol::{FunctionId, Visibility, limits, registry as entry, subject};
 use tokio::{
     sync::Semaphore,
     task::JoinSet,
@@ -28,7 +28,7 @@ use crate::{
     Error,
     call::{About, Query},
     connection::Mesh,
-    function::{Function, Worker},
+    function::{Function, Tell, Worker},
     near::{Door, Near, Take},
     registry::{self, hooks_key, worker_key},
     reply::Reply,
@@ -49,6 +49,8 @@ struct Endpoint {
     /// What it is served on; `*` stands for an operator's principal.
     subject: String,
     stats: Stats,
+    /// What it adds to its figures.
+    tell: Option<Tell>,
 }
 
 /// What all parts of a served worker share.
@@ -163,6 +165,7 @@ pub async fn serve(mesh: Mesh, worker: Worker) -> Result<Serving, Error> {
         name,
         description,
         functions,
+        mut tells,
         hooks,
         tasks: background,
         config: _,
@@ -174,7 +177,10 @@ pub async fn serve(mesh: Mesh, worker: Worker) -> Result<Serving, Error> {
         description: description.clone(),
         functions: functions.iter().map(|f| f.contract.clone()).collect(),
     };
-    let endpoints: Vec<Arc<Endpoint>> = functions.into_iter().map(endpoint).collect();
+    let endpoints: Vec<Arc<Endpoint>> = functions
+        .into_iter()
+        .map(|function| endpoint(function, &mut tells))
+        .collect();
     let close = CancellationToken::new();
     let mut accepting = JoinSet::new();
     for endpoint in &endpoints {
@@ -262,8 +268,10 @@ fn open_doors(shared: &Arc<Shared>, endpoints: &[Arc<Endpoint>]) -> Option<Doors
     })
 }
 
-fn endpoint(function: Function) -> Arc<Endpoint> {
+fn endpoint(function: Function, tells: &mut Vec<(FunctionId, Tell)>) -> Arc<Endpoint> {
     let id = &function.contract.id;
+    let tell = tells.iter().position(|(of, _)| of == id);
+    let tell = tell.map(|at| tells.swap_remove(at).1);
     let subject = match function.contract.visibility {
         Visibility::Operator => subject::operator("*", id),
         Visibility::Agent | Visibility::Worker => subject::function(id),
@@ -272,6 +280,7 @@ fn endpoint(function: Function) -> Arc<Endpoint> {
         function,
         subject,
         stats: Stats::default(),
+        tell,
     })
 }
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt};
 use schemars::JsonSchema;
 use serde::{
     Deserialize, Serialize,
-    de::{DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor},
+    de::{DeserializeOwned, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor},
 };
 
 use crate::digest::Digest;
@@ -83,8 +83,10 @@ impl TryFrom<String> for Arguments {
     }
 }
 
-/// Accepts any JSON value whose objects have no key twice.
-struct NoDuplicates;
+/// Accepts any value, of JSON or another form, whose mappings have no key twice. It keeps nothing; where a key stands again the
+/// error names it, at its place where the form tells places.
+#[derive(Debug, Clone, Copy)]
+pub struct NoDuplicates;
 
 impl<'de> Deserialize<'de> for NoDuplicates {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -132,15 +134,37 @@ impl<'de> Visitor<'de> for Walk {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<NoDuplicates, A::Error> {
         let mut seen = BTreeSet::new();
-        while let Some(key) = entries.next_key::<String>()? {
+        while entries.next_key_seed(Unseen(&mut seen))?.is_some() {
             entries.next_value::<NoDuplicates>()?;
-            if let Some(key) = seen.replace(key) {
-                return Err(serde::de::Error::custom(format_args!(
-                    "the key {key:?} stands twice"
-                )));
-            }
         }
         Ok(NoDuplicates)
+    }
+}
+
+/// Takes a key that did not stand in the mapping before.
+struct Unseen<'a>(&'a mut BTreeSet<String>);
+
+impl<'de> DeserializeSeed<'de> for Unseen<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for Unseen<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    // Here and not after the value, so that the error has the key's place.
+    fn visit_str<E: serde::de::Error>(self, key: &str) -> Result<(), E> {
+        if self.0.insert(key.to_owned()) {
+            return Ok(());
+        }
+        Err(E::custom(format_args!("the key {key:?} stands twice")))
     }
 }
 

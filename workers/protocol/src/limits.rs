@@ -332,6 +332,8 @@ pub const POLICY_POLL_EVERY: Duration = Duration::from_secs(2);
 pub const CONFIG_FILE_POLL_EVERY: Duration = Duration::from_secs(2);
 /// How often the live configuration is read without a word that it changed.
 pub const CONFIG_READ_EVERY: Duration = Duration::from_secs(30);
+/// How often a worker tries again what it could not take: what it lacked may have come.
+pub const CONFIG_RETRY_EVERY: Duration = Duration::from_secs(2);
 /// Refused changes of the configuration that a worker remembers.
 pub const CONFIG_REFUSALS_MAX: usize = 16;
 /// How long a decision waits for the commit that takes it.

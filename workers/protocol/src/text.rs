@@ -1,4 +1,6 @@
-//! The one helper that cuts text.
+//! The one helper that cuts text, and the one that quotes it for a shell.
+
+use std::borrow::Cow;
 
 /// The longest beginning of `text` that has at most `bytes_max` bytes and ends between two characters.
 pub fn head(text: &str, bytes_max: usize) -> &str {
@@ -23,6 +25,18 @@ pub fn cut(text: &str, bytes_max: usize) -> String {
     format!("{kept}… [{} bytes left out]", text.len() - kept.len())
 }
 
+/// `word` as one word of a POSIX shell's command line: as it is where nothing in it means anything there, else in single quotes.
+/// Every id, path or name that stands in a command that somebody is told to type goes through this.
+pub fn shell(word: &str) -> Cow<'_, str> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,=".contains(c);
+    // Before a `=` a word would be taken for a variable, and a `-` or `=` at its beginning for something else.
+    let is_safe = !word.is_empty() && !word.starts_with(['-', '=']) && word.chars().all(is_plain);
+    if is_safe {
+        return Cow::Borrowed(word);
+    }
+    Cow::Owned(format!("'{}'", word.replace('\'', "'\\''")))
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -38,7 +52,44 @@ mod tests {
         assert!(cut.ends_with("bytes left out]"));
     }
 
+    #[test]
+    fn only_a_word_that_means_nothing_to_a_shell_stays_as_it_is() {
+        for plain in [
+            "ses_0190",
+            "a/b.c",
+            "x-1",
+            "context.windows",
+            "PROVIDER/NAME",
+            "a=b",
+        ] {
+            assert_eq!(shell(plain), plain);
+        }
+        for (word, quoted) in [
+            ("", "''"),
+            ("x; touch y #", "'x; touch y #'"),
+            ("it's", "'it'\\''s'"),
+            ("$(id)", "'$(id)'"),
+            ("~", "'~'"),
+            ("-rf", "'-rf'"),
+            ("世界", "'世界'"),
+        ] {
+            assert_eq!(shell(word), quoted);
+        }
+    }
+
     proptest! {
+        /// What stands in the command reaches the program byte for byte.
+        #[test]
+        fn a_quoted_word_has_no_quote_that_ends_it(word in "[ -~]{0,24}") {
+            let quoted = shell(&word);
+            let read: String = match quoted.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\'')) {
+                Some(inner) => inner.replace("'\\''", "\u{0}"),
+                None => quoted.to_string(),
+            };
+            prop_assert!(!read.contains('\''));
+            prop_assert_eq!(read.replace('\u{0}', "'"), word);
+        }
+
         #[test]
         fn uni_1_head_and_tail_hold_for_every_cap(text in ".{0,24}", cap in 0_usize..80) {
             prop_assert!(head(&text, cap).len() <= cap && text.starts_with(head(&text, cap)));

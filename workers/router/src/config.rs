@@ -4,12 +4,12 @@
 //!
 //! Never: resolving a key, opening a connection.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use teamster_mesh::config::{Problem, Section};
-use teamster_protocol::function::router::Price;
+use teamster_protocol::{function::router::Price, limits};
 
 use crate::{error::Error, secret::Reference};
 
@@ -247,6 +247,12 @@ impl Config {
 }
 
 impl Section for Config {
+    // The context worker remembers what it was told about a model, and a harness what the context worker made of it.
+    const LATE: (&'static [&'static str], Duration) = (
+        &["context_window", "max_output_tokens"],
+        limits::CONTEXT_MODEL_TTL.saturating_mul(2),
+    );
+
     fn check(&self) -> Result<(), Problem> {
         Self::check(self).map_err(|error| {
             let key = match &error {

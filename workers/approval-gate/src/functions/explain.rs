@@ -40,11 +40,13 @@ async fn explain(
         )
         .hint("`teamster functions ls` lists what is served.")
     })?;
+    let note = gate.policies.note();
     Ok(ExplainReply {
         judgement: gate
             .policies
             .judge(&contract, &request.arguments, request.workspace.as_deref()),
-        note: gate.policies.note(),
+        file_gone: note.as_ref().is_some_and(|note| note.is_gone),
+        note: note.map(|note| note.text),
     })
 }
 

@@ -8,6 +8,7 @@ use serde::{
     de::{self, Deserializer, SeqAccess, Visitor, value::StrDeserializer},
 };
 use teamster_protocol::{
+    arguments::NoDuplicates,
     contract::{Class, Data, Trust},
     limits,
     policy::Effect,
@@ -45,6 +46,8 @@ impl File {
             return Err(Error::TooLong);
         }
         let file: Self = serde_yaml::from_str(text).map_err(|error| form(&error))?;
+        // A mapping without fixed keys takes the last of two in silence.
+        serde_yaml::from_str::<NoDuplicates>(text).map_err(|error| form(&error))?;
         let mut names: Vec<&str> = file
             .layers
             .iter()

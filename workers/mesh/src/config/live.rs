@@ -1,6 +1,6 @@
 //! A worker's section of the configuration as one immutable snapshot that is replaced whole.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -13,6 +13,10 @@ pub trait Section: Serialize + DeserializeOwned + Send + Sync + 'static {
 
     /// Keys, with dots, that only the machine's own layers may set: what is set live in the mesh must not name them.
     const LOCAL: &'static [&'static str] = &[];
+
+    /// Keys whose change may count so much later for turns, because somebody else remembers what they said: every key that has
+    /// one of these names in it, and how long it is remembered.
+    const LATE: (&'static [&'static str], Duration) = (&[], Duration::ZERO);
 
     /// Finds values that have the right form and cannot be used all the same.
     fn check(&self) -> Result<(), Problem>;

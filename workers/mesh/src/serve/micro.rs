@@ -149,7 +149,7 @@ fn stats(endpoint: &super::Endpoint) -> serde_json::Value {
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .clone();
-    serde_json::json!({
+    let mut figures = serde_json::json!({
         "name": endpoint_name(&endpoint.function.contract),
         "subject": endpoint.subject,
         "queue_group": QUEUE,
@@ -158,7 +158,11 @@ fn stats(endpoint: &super::Endpoint) -> serde_json::Value {
         "last_error": last_error,
         "processing_time": nanos,
         "average_processing_time": nanos.checked_div(requests).unwrap_or(0),
-    })
+    });
+    if let (Some(tell), Some(figures)) = (&endpoint.tell, figures.as_object_mut()) {
+        figures.insert("data".to_owned(), tell());
+    }
+    figures
 }
 
 /// A contract's fields as texts; the schemas as JSON.

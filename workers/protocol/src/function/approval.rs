@@ -152,4 +152,7 @@ pub struct ExplainReply {
     /// Why the policy in force is not what stands in the policy file now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// Whether that is because the file was removed: the compiled-in policy is in force then, else the last good one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub file_gone: bool,
 }
