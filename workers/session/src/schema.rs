@@ -93,7 +93,7 @@ pub(crate) fn ensure(connection: &Connection) -> Result<bool, StoreError> {
     // A power loss may undo the last transactions, never tear one: what they held is read again from the log.
     connection.pragma_update(None, "synchronous", "normal")?;
     connection.pragma_update(None, "temp_store", "memory")?;
-    connection.pragma_update(None, "cache_size", -8192)?;
+    connection.pragma_update(None, "cache_size", -2048)?;
     connection.pragma_update(None, "journal_size_limit", 16 * 1024 * 1024)?;
     let number = |name: &str| -> Result<i32, StoreError> {
         Ok(connection.pragma_query_value(None, name, |row| row.get(0))?)
