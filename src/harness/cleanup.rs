@@ -21,6 +21,10 @@ pub(super) async fn clean_up(harness: &Harness, state: &State, lease: Bell) -> R
     };
     timers(harness, state).await?;
     queues(harness, state, lease).await?;
+    // What a router finished since. Of a session that was created anew there may be something that is still wanted.
+    if state.is_deleted() {
+        harness.mesh.generations().remove(&state.session).await;
+    }
     snapshot(harness, state).await?;
     let erased = harness
         .mesh

@@ -8,6 +8,7 @@ mod help;
 mod live;
 pub mod place;
 mod projection;
+mod remains;
 mod restore;
 mod sessions;
 mod terminal;

@@ -17,7 +17,7 @@ use crate::{
     connection::Mesh,
     reader::{Read, Reader, Reads, Spec, Start, channel},
     topology::EVENTS,
-    wire::StoredMessage,
+    wire::{Failure, Get, StoredMessage, Wire},
 };
 
 /// Pause before it is asked again where notices end.
@@ -135,6 +135,13 @@ impl Notices {
         Ok(reading)
     }
 
+    /// Overwrites and removes the notices of a session that are of commits before `n`, which deleted it, one by one. Answers how
+    /// many there were. `None`: the notice of the deletion is not stored yet, so that others may still come before it.
+    pub async fn erase_before(&self, session: &SessionId, n: u64) -> Result<Option<u64>, Error> {
+        let erased = erase_before(self.mesh.wire(), session, n).await;
+        erased.map_err(|failure| failure.during(format!("erasing the notices of {session}")))
+    }
+
     /// Publishes a notice and waits until it is stored. An event that makes none is passed by; the same notice again is dropped by
     /// the broker for a while.
     pub async fn publish(&self, notice: &Notice) -> Result<(), Error> {
@@ -154,6 +161,52 @@ impl Notices {
             .map(drop)
             .map_err(|failure| failure.during(format!("publishing a notice of {}", notice.session)))
     }
+}
+
+/// Where a notice stands in its session's log.
+#[derive(Deserialize)]
+struct Place {
+    n: u64,
+}
+
+/// Whether a message is a notice of a commit before `n`. What cannot be read is of none, and goes with the old ones.
+fn is_before(message: &StoredMessage, n: u64) -> bool {
+    serde_json::from_slice::<Place>(&message.body).map_or(true, |place| place.n < n)
+}
+
+/// See [`Notices::erase_before`].
+async fn erase_before(wire: &Wire, session: &SessionId, n: u64) -> Result<Option<u64>, Failure> {
+    let deletion = subject::notice(NoticeKind::SessionDeleted, session);
+    let last = Get {
+        last_by_subj: Some(&deletion),
+        ..Get::default()
+    };
+    let told = wire.get(EVENTS, &last).await?;
+    if told.is_none_or(|told| is_before(&told, n)) {
+        return Ok(None);
+    }
+    let all = format!("evt.*.{}", session.token());
+    let behind = async |seq: u64| {
+        let next = Get {
+            seq: Some(seq + 1),
+            next_by_subj: Some(&all),
+            ..Get::default()
+        };
+        wire.get(EVENTS, &next).await
+    };
+    let mut erased = 0;
+    let mut found = behind(0).await?;
+    while let Some(message) = found {
+        if !is_before(&message, n) {
+            found = behind(message.seq).await?;
+            continue;
+        }
+        let (erasing, next) = tokio::join!(wire.erase(EVENTS, message.seq), behind(message.seq));
+        erasing?;
+        erased += 1;
+        found = next?;
+    }
+    Ok(Some(erased))
 }
 
 /// The subjects of what is wanted.

@@ -239,13 +239,14 @@ fn approval_gate(rights: &mut Permissions) {
 }
 
 /// Alone: administration and notices. Projects the log; keeps the second copy of heads; stores what forks begin with, and removes
-/// values that no session names.
+/// values that no session names and notices of deleted sessions.
 fn session(rights: &mut Permissions) {
     rights.control([ControlKind::Admin]);
     rights.publish(["evt.*.*", "blob.*", "$KV.heads.*"]);
     rights.look("BLOBS");
+    rights.look("EVENTS");
     // One by one, like the harness from the logs.
-    rights.publish(["$JS.API.STREAM.MSG.DELETE.BLOBS"]);
+    rights.publish(["BLOBS", "EVENTS"].map(|stream| format!("$JS.API.STREAM.MSG.DELETE.{stream}")));
     rights.look("KV_heads");
     rights.read_logs();
     // Which commits notices were made of. It could read them without; it chooses nothing that a log holds.

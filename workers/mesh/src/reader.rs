@@ -25,6 +25,8 @@ const BATCH: usize = 256;
 const KEPT: Duration = Duration::from_secs(30);
 /// Pause before a lost consumer is made anew.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
+/// How long nothing may come while something is still to come, before it is asked whether it does.
+const QUIET: Duration = Duration::from_millis(500);
 /// The longest pause before a consumer is made anew.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
@@ -124,9 +126,9 @@ pub(crate) fn channel<Tag>() -> (Sink<Tag>, Reads<Tag>) {
     mpsc::channel(BATCH)
 }
 
-/// What the broker says about a new consumer.
+/// What the broker says about a consumer.
 #[derive(Deserialize)]
-struct Created {
+struct Info {
     #[serde(default)]
     num_pending: u64,
     delivered: Delivered,
@@ -134,6 +136,7 @@ struct Created {
 
 #[derive(Deserialize)]
 struct Delivered {
+    consumer_seq: u64,
     stream_seq: u64,
 }
 
@@ -239,7 +242,7 @@ fn next_start(place: &Place) -> Start {
     }
 }
 
-async fn create(wire: &Wire, spec: &Spec, name: &str, start: Start) -> Result<Created, Failure> {
+async fn create(wire: &Wire, spec: &Spec, name: &str, start: Start) -> Result<Info, Failure> {
     let (policy, from) = match start {
         Start::All => ("all", None),
         Start::At(seq) => ("by_start_sequence", Some(seq)),
@@ -277,6 +280,13 @@ async fn create(wire: &Wire, spec: &Spec, name: &str, start: Start) -> Result<Cr
         .await
 }
 
+/// Whether a consumer has nothing more to bring than what came of it.
+async fn has_all(wire: &Wire, stream: &str, consumer: &str, deliveries: u64) -> bool {
+    let asked = format!("CONSUMER.INFO.{stream}.{consumer}");
+    let info = wire.api::<Info>(&asked, &serde_json::Value::Null).await;
+    info.is_ok_and(|info| info.num_pending == 0 && info.delivered.consumer_seq == deliveries)
+}
+
 /// Hands on what one consumer brings, until it is lost (`false`) or nobody listens any more (`true`).
 async fn pump<Tag: Copy + Send>(
     wire: &Wire,
@@ -290,7 +300,15 @@ async fn pump<Tag: Copy + Send>(
     let mut deliveries = 0;
     loop {
         pull.ask(BATCH).await;
+        let is_caught_up = place.is_caught_up;
+        let quiet = async {
+            if is_caught_up {
+                std::future::pending::<()>().await;
+            }
+            sleep(QUIET).await;
+        };
         let delivery = tokio::select! {
+            biased;
             pulled = pull.next() => match pulled {
                 Pulled::Delivery(delivery) => delivery,
                 Pulled::Expired => continue,
@@ -300,6 +318,16 @@ async fn pump<Tag: Copy + Send>(
                 }
             },
             () = sink.closed() => return true,
+            () = quiet => {
+                // What was still to come may be gone: removed for its age, or with its session.
+                if has_all(wire, stream, consumer, deliveries).await {
+                    place.is_caught_up = true;
+                    if sink.send((tag, Read::CaughtUp)).await.is_err() {
+                        return true;
+                    }
+                }
+                continue;
+            }
         };
         let (seq, count, pending) = match delivery.info() {
             Ok(info) => (info.stream_sequence, info.consumer_sequence, info.pending),

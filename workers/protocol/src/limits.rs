@@ -38,6 +38,10 @@ pub const PAYLOAD_BYTES_MAX: usize = 8 * 1024 * 1024;
 pub const BLOB_BYTES_MAX: usize = PAYLOAD_BYTES_MAX - 64 * 1024;
 /// How long a stored value is kept that no session names: it is stored before the commit that names it.
 pub const VALUE_UNNAMED_KEPT: Duration = Duration::from_hours(24);
+/// How long notices are kept for consumers that were away.
+pub const NOTICES_KEPT: Duration = Duration::from_hours(7 * 24);
+/// How long deltas are kept of what is being generated.
+pub const DELTAS_KEPT: Duration = Duration::from_mins(10);
 /// How often it is looked for stored values that no session names.
 pub const VALUES_SWEEP_EVERY: Duration = Duration::from_mins(15);
 /// How long a look for them that could not be finished is put off.

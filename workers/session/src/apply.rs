@@ -28,6 +28,8 @@ pub(crate) struct Applied {
     pub(crate) broken: Broken,
     /// Where the logs of the sessions stand that it moved.
     pub(crate) heads: Vec<(SessionId, Head)>,
+    /// Whether it deleted a session.
+    pub(crate) has_deleted: bool,
 }
 
 /// Sessions that are kept in memory between batches.
@@ -169,6 +171,7 @@ fn transact(
         accounts,
         touched: BTreeSet::new(),
         broken: Broken::new(),
+        has_deleted: false,
     };
     work(&mut writer, &mut cursors)?;
     let applied = writer.finish()?;
@@ -192,6 +195,7 @@ struct Writer<'a> {
     /// Sessions whose accounts are to be written.
     touched: BTreeSet<String>,
     broken: Broken,
+    has_deleted: bool,
 }
 
 impl Writer<'_> {
@@ -203,7 +207,10 @@ impl Writer<'_> {
         };
         let id = *id;
         match account.take(&read.stored.body, read.stored.seq, read.forked) {
-            Taken::Counts(counted) => self.write(id, &read.session, &read.stored, &counted)?,
+            Taken::Counts(counted) => {
+                self.has_deleted |= counted.is_deletion;
+                self.write(id, &read.session, &read.stored, &counted)?;
+            }
             Taken::Breaks => {
                 self.broken.insert(read.session.clone(), read.stored.seq);
             }
@@ -278,6 +285,7 @@ impl Writer<'_> {
         let mut applied = Applied {
             broken: self.broken,
             heads: Vec::new(),
+            has_deleted: self.has_deleted,
         };
         for name in &self.touched {
             if let Some((id, account)) = self.accounts.get(name) {

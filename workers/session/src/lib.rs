@@ -1,7 +1,8 @@
 //! The log, projected for questions.
 //!
 //! Owns: the namespace `session::`, a projection of all logs in `SQLite`, which can be thrown away and built anew at any time, the
-//! notices in EVENTS, which are made of commits for consumers that were away, and the removal of stored values that no session names.
+//! notices in EVENTS, which are made of commits for consumers that were away, and the removal of stored values that no session names
+//! and of notices of deleted sessions.
 //! Invariants: what it answers is what the log says; how far a log stream is read is stored in the transaction that holds what was
 //! read; a question is answered from everything that was committed before it was asked, or with a fault that says how far the
 //! projection is, never with a part.
@@ -30,6 +31,7 @@ mod notices;
 mod project;
 mod projection;
 mod query;
+mod remains;
 mod schema;
 mod store;
 mod values;
@@ -66,11 +68,16 @@ pub fn worker(config: &Config) -> Result<Worker, Error> {
     let worker = worker.task("values", move |mesh, cancel| async move {
         values::run(&mesh, &swept, &cancel).await;
     });
+    let looked = Arc::clone(&projection);
+    let worker = worker.task("remains", move |mesh, cancel| async move {
+        remains::run(&mesh, &looked, &cancel).await;
+    });
     let worker = (0..)
         .zip(notices::TASKS)
         .fold(worker, |worker, (stream, name)| {
+            let told = Arc::clone(&projection);
             worker.task(name, move |mesh, cancel| async move {
-                notices::run(&mesh, stream, &cancel).await;
+                notices::run(&mesh, &told, stream, &cancel).await;
             })
         });
     Ok(functions::all(&projection)?

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use teamster_core::turn::admin::is_tombstone;
 use teamster_mesh::{
     Error, Mesh,
     feed::{Fed, Feed},
@@ -15,6 +16,8 @@ use teamster_protocol::{
 };
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+use crate::projection::Projection;
 
 /// The names of the tasks, by log stream.
 pub(crate) const TASKS: [&str; crate::store::STREAMS] = [
@@ -33,14 +36,19 @@ const REST: Duration = Duration::from_millis(500);
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 
 /// Makes notices of a log stream's commits until cancelled.
-pub(crate) async fn run(mesh: &Mesh, stream: u8, cancel: &CancellationToken) {
+pub(crate) async fn run(
+    mesh: &Mesh,
+    projection: &Projection,
+    stream: u8,
+    cancel: &CancellationToken,
+) {
     let mut feed = Feed::open(mesh, stream);
     loop {
         let commit = tokio::select! {
             () = cancel.cancelled() => return,
             commit = feed.next() => commit,
         };
-        if deal(mesh, &commit).await {
+        if deal(mesh, projection, &commit).await {
             commit.ack().await;
         } else {
             commit.nak(REST).await;
@@ -49,7 +57,7 @@ pub(crate) async fn run(mesh: &Mesh, stream: u8, cancel: &CancellationToken) {
 }
 
 /// Makes the notices of a commit; `false` if not all of them could be stored.
-async fn deal(mesh: &Mesh, fed: &Fed) -> bool {
+async fn deal(mesh: &Mesh, projection: &Projection, fed: &Fed) -> bool {
     let Some((session, stored)) = &fed.commit else {
         return true;
     };
@@ -65,6 +73,9 @@ async fn deal(mesh: &Mesh, fed: &Fed) -> bool {
                     );
                     return false;
                 }
+            }
+            if is_tombstone(&commit) {
+                projection.remains().notify_one();
             }
         }
         // It makes the session damaged; the notices of others go on.

@@ -174,6 +174,9 @@ async fn take(
         })
         .await?;
     projection.heads().note(applied.heads);
+    if applied.has_deleted {
+        projection.remains().notify_one();
+    }
     for (session, upto) in applied.broken {
         read_again(mesh, store, life, &session, upto).await?;
     }

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use teamster_mesh::{Ctx, Mesh, log::End};
 use teamster_protocol::{Fault, SessionId};
-use tokio::time::{Instant, timeout};
+use tokio::{
+    sync::Notify,
+    time::{Instant, timeout},
+};
 
 use crate::{
     error::StoreError,
@@ -32,6 +35,7 @@ pub(crate) enum About<'a> {
 pub(crate) struct Projection {
     store: Store,
     heads: Heads,
+    remains: Notify,
 }
 
 impl Projection {
@@ -39,7 +43,13 @@ impl Projection {
         Self {
             store,
             heads: Heads::default(),
+            remains: Notify::new(),
         }
+    }
+
+    /// Told when a session was deleted, so that what remains of it is looked for.
+    pub(crate) fn remains(&self) -> &Notify {
+        &self.remains
     }
 
     /// What is to be copied of heads.

@@ -8,12 +8,12 @@ use crate::error::StoreError;
 /// Marks the file as ours (`PRAGMA application_id`).
 const APPLICATION: i32 = 0x7465_616d;
 /// Version of these tables. A file of another version is built anew; so is one of another version of the fold.
-const VERSION: i32 = 4;
+const VERSION: i32 = 5;
 
 /// `account` is what further commits are folded into, `info` what is answered: both JSON. The text of a message stands apart from
 /// the rest of it, so that the index reads it without keeping it again. `place` says where the commits that count lie in the log;
 /// their bytes stay there. `generation` holds what was spent: a
-/// row a generation, and for those that went with their session (`buried`) the rows that its tombstone keeps of them. `value` says which stored values sessions name. `unnamed` alone does not follow from the log: since when this
+/// row a generation, and for those that went with their session (`buried`) the rows that its tombstone keeps of them. `tombstone` holds the last deletion of each name. `value` says which stored values sessions name. `unnamed` alone does not follow from the log: since when this
 /// projection has known of stored values that nobody names them.
 const TABLES: &str = "
 CREATE TABLE stream (
@@ -52,6 +52,7 @@ CREATE TABLE message (
 CREATE VIRTUAL TABLE search USING fts5 (
     text, content = 'message', content_rowid = 'id', tokenize = 'unicode61 remove_diacritics 2'
 );
+INSERT INTO search (search, rank) VALUES ('secure-delete', 1);
 CREATE TABLE generation (
     session INTEGER NOT NULL,
     n INTEGER NOT NULL,
@@ -66,6 +67,11 @@ CREATE TABLE generation (
     buried INTEGER NOT NULL,
     PRIMARY KEY (session, n, i)
 ) WITHOUT ROWID;
+CREATE TABLE tombstone (
+    session INTEGER PRIMARY KEY,
+    n INTEGER NOT NULL,
+    at_ms INTEGER NOT NULL
+);
 CREATE TABLE value (
     session INTEGER NOT NULL,
     sha256 TEXT NOT NULL,
@@ -92,6 +98,8 @@ pub(crate) fn ensure(connection: &Connection) -> Result<bool, StoreError> {
     connection.pragma_update(None, "journal_mode", "wal")?;
     // A power loss may undo the last transactions, never tear one: what they held is read again from the log.
     connection.pragma_update(None, "synchronous", "normal")?;
+    // What is deleted is overwritten: somebody wanted it gone.
+    connection.pragma_update(None, "secure_delete", "on")?;
     connection.pragma_update(None, "temp_store", "memory")?;
     connection.pragma_update(None, "cache_size", -2048)?;
     connection.pragma_update(None, "journal_size_limit", 16 * 1024 * 1024)?;

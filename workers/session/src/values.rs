@@ -117,7 +117,7 @@ async fn sweep(mesh: &Mesh, projection: &Projection) -> Result<Swept, Stop> {
     Ok(Swept::Removed(removed))
 }
 
-fn now_ms() -> u64 {
+pub(crate) fn now_ms() -> u64 {
     std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |since| {

@@ -64,6 +64,8 @@ fn sec_31_each_subject_has_its_publishers_and_no_others() {
         ("$JS.API.STREAM.MSG.DELETE.LOG_0".to_owned(), &["harness"]),
         ("$JS.API.STREAM.MSG.DELETE.BLOBS".to_owned(), &["session"]),
         ("$JS.API.STREAM.PURGE.BLOBS".to_owned(), &[]),
+        ("$JS.API.STREAM.MSG.DELETE.EVENTS".to_owned(), &["session"]),
+        ("$JS.API.STREAM.PURGE.EVENTS".to_owned(), &[]),
         ("$JS.API.STREAM.CREATE.LOG_0".to_owned(), &["topology"]),
         ("$JS.API.STREAM.UPDATE.LOG_0".to_owned(), &["topology"]),
         ("$JS.API.STREAM.RESTORE.LOG_0".to_owned(), &[]),

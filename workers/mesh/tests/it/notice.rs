@@ -90,6 +90,60 @@ async fn web_1_notices_are_read_behind_a_sequence() {
     }
 }
 
+/// DUR-9: of a deleted session the notices before its deletion are erased, and nothing else, once the deletion itself can be read;
+/// who reads on behind what is gone is told of no hole in what is there.
+#[tokio::test(flavor = "multi_thread")]
+async fn dur_9_notices_before_a_deletion_are_erased_and_no_others() {
+    let (_nats, mesh) = mesh().await;
+    for (name, n) in [("b", 1), ("a", 1), ("b", 2), ("a", 2), ("a", 3), ("a", 2)] {
+        publish(&mesh, name, n).await;
+    }
+    let notices = mesh.notices();
+    let erase = async |n| notices.erase_before(&session("a"), n).await.expect("asked");
+    assert_eq!(erase(4).await, None, "its notice is not there yet");
+    publish(&mesh, "a", 3).await;
+    assert_eq!(erase(3).await, Some(3), "also one that came twice and late");
+    assert_eq!(erase(3).await, Some(0));
+    let mut reading = notices
+        .follow(&Wanted::default(), 2)
+        .await
+        .expect("follows");
+    assert_eq!(kept(&mut reading).await, [3, 5, 7]);
+    let window = notices.window().await.expect("a window");
+    assert!(!window.has_missed(1), "{window:?}");
+}
+
+/// A reader whose last notices are erased before they come to it is at the end all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_is_at_the_end_where_what_was_to_come_is_erased() {
+    let (_nats, mesh) = mesh().await;
+    // More than come at once, so that the reader has not had them all when it is looked at first.
+    for n in 1..=1500 {
+        publish(&mesh, "a", n).await;
+    }
+    publish(&mesh, "b", 1500).await;
+    let notices = mesh.notices();
+    let mut reading = notices
+        .follow(
+            &Wanted {
+                session: Some(session("a")),
+                kinds: Vec::new(),
+            },
+            0,
+        )
+        .await
+        .expect("follows");
+    let window = notices.window().await.expect("a window");
+    for seq in window.first..=window.last {
+        let body = format!(r#"{{"seq":{seq},"no_erase":true}}"#);
+        let subject = "$JS.API.STREAM.MSG.DELETE.EVENTS".to_owned();
+        mesh.request(subject, body.into(), LIMIT)
+            .await
+            .expect("removed");
+    }
+    assert!(kept(&mut reading).await.len() < 1500);
+}
+
 /// BUS-2: a reader that stays sees each notice once, in order, also across a kill of the server.
 #[tokio::test(flavor = "multi_thread")]
 async fn bus_2_a_reader_of_notices_goes_on_after_a_restart() {

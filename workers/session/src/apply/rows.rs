@@ -82,8 +82,11 @@ pub(super) fn generations(
     Ok(())
 }
 
-/// What a tombstone says that the session spent: its own generations are in no log any more.
+/// Notes a deletion, and what the tombstone says that the session spent: its own generations are in no log any more.
 pub(super) fn bury(connection: &Connection, id: i64, commit: &Commit) -> Result<(), StoreError> {
+    connection
+        .prepare_cached("INSERT INTO tombstone (session, n, at_ms) VALUES (?1, ?2, ?3)")?
+        .execute(params![id, number(commit.n), number(commit.at_ms)])?;
     let rows = commit.events.iter().flat_map(|event| match event {
         Event::SessionDeleted { spent, .. } => spent.as_slice(),
         _ => &[],
@@ -152,6 +155,7 @@ pub(super) fn clear(connection: &Connection, id: i64) -> Result<(), StoreError> 
         "DELETE FROM place WHERE session = ?1",
         "DELETE FROM generation WHERE session = ?1",
         "DELETE FROM value WHERE session = ?1",
+        "DELETE FROM tombstone WHERE session = ?1",
     ] {
         connection.prepare_cached(statement)?.execute([id])?;
     }

@@ -15,6 +15,7 @@ mod heads;
 mod money;
 mod notices;
 mod rebuild;
+mod remains;
 mod rig;
 mod secured;
 mod values;
