@@ -12,6 +12,7 @@ use teamster_protocol::{
         session::{ApprovalEntry, ApprovalsRequest},
     },
     input::Decision,
+    text,
 };
 
 use super::{
@@ -243,13 +244,14 @@ async fn approve(
         return resolve(out, client, &reply, reply.request.digest, decision).await;
     }
     if !out.can_ask() {
+        let (approval, digest) = (options.approval.as_str(), reply.request.digest);
+        let approval = text::shell(approval);
         return Err(Failure::usage(
             "approval.digest_needed",
             "without a terminal an approval needs the digest of what you have seen",
         )
         .hint(format_args!(
-            "teamster approvals approve {} --digest {}",
-            options.approval, reply.request.digest
+            "teamster approvals approve {approval} --digest {digest}"
         )));
     }
     let decision = decide(out, &reply, decision).await?;
@@ -305,6 +307,7 @@ fn read_arguments(path: &std::path::Path) -> Result<Arguments, Failure> {
 
 /// APPR-1: an answer to a dead request says why it is dead.
 fn refuse_dead(reply: &GetReply) -> Result<(), Failure> {
+    let session = text::shell(reply.request.session_id.as_str());
     match &reply.resolution {
         None => Ok(()),
         Some(resolution) => Err(Failure::new(
@@ -317,8 +320,7 @@ fn refuse_dead(reply: &GetReply) -> Result<(), Failure> {
             ),
         )
         .hint(format_args!(
-            "teamster send {} \"please try again\" asks the model to propose it anew",
-            reply.request.session_id
+            "teamster send {session} \"please try again\" asks the model to propose it anew"
         ))),
     }
 }
@@ -351,10 +353,10 @@ async fn resolve(
             request.approval_id,
             show::resolution(&answer.resolution)
         ))?;
-        out.note(&format!(
-            "follow it with: teamster sessions tail {}",
-            display::terminal(reply.request.session_id.as_str())
-        ));
+        let session = text::shell(reply.request.session_id.as_str());
+        out.note(&display::terminal(&format!(
+            "follow it with: teamster sessions tail {session}"
+        )));
     } else {
         out.document(&show::versioned(&answer))?;
     }

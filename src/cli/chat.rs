@@ -26,7 +26,7 @@ use std::path::PathBuf;
 use clap::Args;
 use teamster_core::display;
 use teamster_mesh::log::From as Begin;
-use teamster_protocol::{Commit, Phase, SessionId};
+use teamster_protocol::{Commit, Phase, SessionId, text};
 
 use super::{
     Global, compose,
@@ -158,8 +158,6 @@ async fn newest(client: &Client) -> Result<SessionId, Failure> {
 
 /// How to come back to a session.
 fn come_back(session: &SessionId) -> String {
-    format!(
-        "teamster chat --session {}",
-        display::terminal(session.as_str())
-    )
+    let session = display::terminal(&text::shell(session.as_str()));
+    format!("teamster chat --session {session}")
 }

@@ -3,7 +3,7 @@
 use std::{fmt, io::ErrorKind, path::Path};
 
 use serde::Serialize;
-use teamster_protocol::Fault;
+use teamster_protocol::{Fault, text};
 use teamster_telemetry::chain;
 
 use super::exit::Exit;
@@ -59,7 +59,9 @@ impl Failure {
                 failure.hint("look for a slip in the path; `ls` shows what is there")
             }
             ErrorKind::PermissionDenied => {
-                failure.hint(format_args!("`ls -ld {shown}` shows who may do that"))
+                let path = path.to_string_lossy();
+                let path = text::shell(&path);
+                failure.hint(format_args!("`ls -ld {path}` shows who may do that"))
             }
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
                 failure.hint("make room on that disk, or name another place")

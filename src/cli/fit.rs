@@ -70,12 +70,12 @@ pub(super) async fn model(client: &Client) -> Option<Result<String, Unfit>> {
                 "turns that name no model ask for {model}, and {}: each of them fails",
                 fault.message
             ),
-            next: format!(
-                "`teamster config set harness.default_model PROVIDER/NAME`{}",
-                fault
-                    .hint
-                    .map_or_else(String::new, |hint| format!(" ({hint})"))
-            ),
+            next: match fault.hint {
+                Some(hint) => {
+                    format!("`teamster config set harness.default_model PROVIDER/NAME` ({hint})")
+                }
+                None => "`teamster config set harness.default_model PROVIDER/NAME`".to_owned(),
+            },
         })),
         Err(_) => None,
     }
@@ -113,14 +113,14 @@ fn unbound(required: &[String], catalog: &Catalog) -> Vec<Unfit> {
                 (false, true) => "has bound no hook",
                 (false, false) => "is not there",
             };
+            let worker = text::shell(name);
             Some(Unfit {
                 problem: format!(
                     "harness.required_hooks names {name}, which {what}: every call is denied"
                 ),
                 next: format!(
-                    "start it (`teamster worker {}`, or your own), or take its name away: `teamster config explain \
-                     harness.required_hooks` shows where it stands",
-                    text::shell(name)
+                    "start it (`teamster worker {worker}`, or your own), or take its name away: `teamster config explain \
+                     harness.required_hooks` shows where it stands"
                 ),
             })
         })

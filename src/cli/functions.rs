@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use teamster_core::display;
 use teamster_protocol::{
-    Arguments, Contract, Fault, FaultClass, FunctionId, SessionId, function::engine,
+    Arguments, Contract, Fault, FaultClass, FunctionId, SessionId, function::engine, text,
 };
 
 use super::{
@@ -198,6 +198,7 @@ fn formed(error: Error, function: &FunctionId) -> Failure {
     let is_request = matches!(&error, Error::Fault(fault) if fault.class == FaultClass::Caller);
     let failure = Failure::from(error);
     if is_request && failure.hint.is_none() {
+        let function = text::shell(function.as_str());
         return failure.hint(format_args!(
             "`teamster functions info {function}` shows the form of its arguments"
         ));

@@ -9,6 +9,7 @@ use std::{
 };
 
 use teamster_mesh::Connect;
+use teamster_protocol::text;
 use tokio::time::Instant;
 
 use super::{Global, exit::Exit, failure::Failure, output::Output, place};
@@ -80,10 +81,10 @@ async fn foreign(connect: &Connect, absent: Absent) -> Result<Client, Failure> {
     if absent == Absent::Start {
         let missing = client.wait_for_workers(&host::NEEDED, FOREIGN_MAX).await?;
         if !missing.is_empty() {
+            let (names, url) = (missing.join(" "), connect.shown());
+            let url = text::shell(&url);
             return Err(no_workers(&missing).hint(format_args!(
-                "start them: teamster worker {} --nats {}",
-                missing.join(" "),
-                connect.shown()
+                "start them: teamster worker {names} --nats {url}"
             )));
         }
     }

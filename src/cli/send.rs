@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use teamster_core::display;
-use teamster_protocol::SessionId;
+use teamster_protocol::{SessionId, text};
 
 use super::{
     Global, compose,
@@ -35,7 +35,8 @@ pub(super) struct Options {
 }
 
 pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Result<Exit, Failure> {
-    let how = format!("teamster send {}", options.session);
+    let session = text::shell(options.session.as_str()).into_owned();
+    let how = format!("teamster send {session}");
     let message = compose::message(&options.message, &how)?;
     let mut created_with = match &options.workspace {
         Some(workspace) => compose::created_with(None, Some(workspace))?,
@@ -78,10 +79,10 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
     }
     if out.is_text() {
         out.line(sent.message_id.as_str())?;
+        let session = display::terminal(&session);
         out.note(&format!(
-            "{}; follow it with: teamster sessions tail {}",
-            show::word(&sent.state),
-            display::terminal(sent.session_id.as_str())
+            "{}; follow it with: teamster sessions tail {session}",
+            show::word(&sent.state)
         ));
     } else {
         let mut document = show::versioned(&sent);

@@ -14,7 +14,7 @@ use teamster_core::turn::State;
 use teamster_mesh::{Ctx, Function};
 use teamster_protocol::{
     Class, Contract, Data, Fault, FunctionId, Principal, SessionId, Trust, Visibility,
-    id::ParseError,
+    id::ParseError, text,
 };
 
 use super::{load, shared::Shared};
@@ -100,14 +100,17 @@ fn exists(state: &State, queued: u64) -> Result<(), Fault> {
 fn fault_of(session: &SessionId, error: load::Error) -> Fault {
     match error {
         load::Error::Mesh(error) => error.into(),
-        load::Error::Damaged(what) => Fault::internal(
-            "session.log_damaged",
-            format_args!("the log of {session} is damaged: {what}"),
-        )
-        .hint(format_args!(
-            "nothing of this session runs. Restore the broker's data from a backup, or go on without what is missing: \
-             `teamster sessions accept-loss {session} --yes`"
-        )),
+        load::Error::Damaged(what) => {
+            let fault = Fault::internal(
+                "session.log_damaged",
+                format_args!("the log of {session} is damaged: {what}"),
+            );
+            let session = text::shell(session.as_str());
+            fault.hint(format_args!(
+                "nothing of this session runs. Restore the broker's data from a backup, or go on without what is missing: \
+                 `teamster sessions accept-loss {session} --yes`"
+            ))
+        }
         error @ load::Error::ValueMissing { .. } => Fault::internal(
             "session.value_missing",
             format_args!("a value that {session} begins with is lost: {error}"),

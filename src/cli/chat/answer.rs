@@ -4,6 +4,7 @@ use teamster_protocol::{
     ApprovalId,
     function::approval::{Pending, ResolveRequest},
     input::Decision,
+    text,
 };
 
 use super::{
@@ -37,9 +38,9 @@ impl Chat<'_> {
                 Approvals::Ask => self.ask(pending),
                 Approvals::Fail => return self.cannot_ask().map(Some),
                 Approvals::Wait => {
+                    let approval = text::shell(pending.approval_id.as_str());
                     self.screen.note(&format!(
-                        "waiting for a decision: teamster approvals approve {} (or deny)",
-                        pending.approval_id
+                        "waiting for a decision: teamster approvals approve {approval} (or deny)"
                     ));
                     self.aside.insert(pending.approval_id);
                 }

@@ -147,20 +147,18 @@ impl Change<'_> {
         for _ in 0..TRIES {
             let (revision, tree) = self.read().await?;
             if !path::says(&tree, &self.within) || tree.as_object().is_some_and(Map::is_empty) {
+                let key = text::shell(&self.key);
+                let section = self.kind.name;
                 return Err(Failure::new(
                     Exit::Failed,
                     "config.not_set",
                     format_args!("{} is not set in the mesh", self.key),
                 )
                 .hint(if path::says(&self.base, &self.within) {
-                    format!(
-                        "`teamster config explain {}` shows where its value comes from",
-                        self.key
-                    )
+                    format!("`teamster config explain {key}` shows where its value comes from")
                 } else {
                     format!(
-                        "no key of this name has a value; `teamster config explain {}` shows those that have",
-                        self.kind.name
+                        "no key of this name has a value; `teamster config explain {section}` shows those that have"
                     )
                 }));
             }
@@ -203,25 +201,23 @@ impl Change<'_> {
     }
 
     /// The tree with the new value, if that can be used: old value, new value, tree.
-    fn with(&self, tree: &Value, text: &str) -> Result<(Value, Value, Value), Failure> {
+    fn with(&self, tree: &Value, typed: &str) -> Result<(Value, Value, Value), Failure> {
+        let key = text::shell(&self.key);
         if self.within.is_empty() {
             return Err(Failure::usage(
                 "config.key",
                 format_args!("{} is a whole section; name one key of it", self.key),
             )
-            .hint(format_args!(
-                "`teamster config explain {}` shows them",
-                self.key
-            )));
+            .hint(format_args!("`teamster config explain {key}` shows them")));
         }
         let mut first = None;
-        for value in values(text) {
+        for value in values(typed) {
             if value.is_null() {
                 return Err(Failure::usage(
                     "config.refused",
                     "null says nothing, so that a lower layer would count",
                 )
-                .hint(format_args!("teamster config unset {}", self.key)));
+                .hint(format_args!("teamster config unset {key}")));
             }
             let changed = path::set(tree.clone(), &self.within, value.clone());
             match self.check(&changed) {
@@ -240,11 +236,10 @@ impl Change<'_> {
         let refused = match &refused.hint {
             Some(_) => refused,
             None => refused.hint(format_args!(
-                "`teamster config explain {}` shows the value in force, which has the right form",
-                self.key
+                "`teamster config explain {key}` shows the value in force, which has the right form"
             )),
         };
-        Err(without(refused, text, &self.key))
+        Err(without(refused, typed, &self.key))
     }
 
     fn check(&self, tree: &Value) -> Result<(), Failure> {
@@ -261,14 +256,14 @@ impl Change<'_> {
     }
 
     fn conflict(&self) -> Failure {
+        let section = self.kind.name;
         Failure::new(
             Exit::TryAgain,
             "config.conflict",
             format_args!("somebody else has changed what is set for {}", self.worker),
         )
         .hint(format_args!(
-            "`teamster config history {}` shows who and what",
-            text::shell(self.kind.name)
+            "`teamster config history {section}` shows who and what"
         ))
     }
 

@@ -142,15 +142,15 @@ impl Taken {
         } else {
             format!(" in {} of {} processes", refused.len(), self.0.len())
         };
+        let key = text::shell(key);
+        let section = text::shell(worker);
         Err(Failure::new(
             Exit::Failed,
             "config.not_taken",
             format_args!("{worker} keeps its last good values{whose}: {first}"),
         )
         .hint(format_args!(
-            "set another value, or `teamster config unset {}`; `teamster config explain {}` shows what is in force",
-            text::shell(key),
-            text::shell(worker)
+            "set another value, or `teamster config unset {key}`; `teamster config explain {section}` shows what is in force"
         )))
     }
 

@@ -14,6 +14,7 @@ use nix::{
     unistd::Pid,
 };
 use teamster_core::display;
+use teamster_protocol::text;
 use tokio::time::Instant;
 
 use crate::{
@@ -235,10 +236,11 @@ impl Stage {
             left.stop().await;
         }
         if keep || !self.is_temporary {
+            let data = self.data().display().to_string();
+            let data = text::shell(&data);
             self.out.note(&format!(
-                "everything is kept in {}; look at it with: teamster up --data {}",
-                self.root.display(),
-                self.data().display()
+                "everything is kept in {}; look at it with: teamster up --data {data}",
+                self.root.display()
             ));
         } else {
             // What cannot be removed lies in the temporary directory, where nobody minds.

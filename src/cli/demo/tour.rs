@@ -13,6 +13,7 @@ use teamster_protocol::{
     },
     input::{Decision, SessionOptions, TurnOptions},
     policy::FunctionPolicy,
+    text,
 };
 use tokio::time::{Instant, Interval, interval};
 
@@ -258,9 +259,10 @@ impl<'a> Tour<'a> {
             return Ok(());
         }
         self.tell("There is no terminal to ask at, so the demo decides as the operator, through the same function as:");
+        let (approval, digest) = (pending.approval_id.as_str(), pending.digest);
+        let approval = text::shell(approval);
         self.tell(&format!(
-            "  teamster approvals approve {} --digest {}\n",
-            pending.approval_id, pending.digest
+            "  teamster approvals approve {approval} --digest {digest}\n"
         ));
         self.decide(&pending, Decision::Approve).await
     }
@@ -344,8 +346,9 @@ impl<'a> Tour<'a> {
         let before = self.stage.pid().unwrap_or_default();
         self.tell(&format!("\n[process {before} is gone: {status}]"));
         self.screen(4, "the same command again");
-        let data = self.stage.data();
-        self.tell(&format!("  teamster up --data {}\n", data.display()));
+        let data = self.stage.data().display().to_string();
+        let data = text::shell(&data);
+        self.tell(&format!("  teamster up --data {data}\n"));
         let began = Instant::now();
         self.client = self.stage.start().await?;
         self.back_after = Some(began.elapsed());

@@ -7,7 +7,7 @@ use teamster_mesh::{
     broker::{self, Durability, binary},
     credential, permission,
 };
-use teamster_protocol::Phase;
+use teamster_protocol::{Phase, text};
 use teamster_telemetry::chain;
 
 use super::{Finding, State, credentials, disk, projection, window, workers};
@@ -371,7 +371,9 @@ async fn damage(client: &Client, deep: bool) -> Finding {
             "as the session worker knows"
         },
     );
-    match health.damaged.first() {
+    let damaged = health.damaged.first();
+    let session = text::shell(damaged.map_or("", |session| session.as_str())).into_owned();
+    match damaged {
         None => Finding::new(
             "sessions",
             State::Ok,
@@ -387,7 +389,7 @@ async fn damage(client: &Client, deep: bool) -> Finding {
         )
         .hint(format_args!(
             "restore the broker's data from a copy, or go on without what is missing: teamster sessions accept-loss \
-             {first} --yes"
+             {session} --yes"
         )),
     }
 }

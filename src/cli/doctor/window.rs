@@ -1,12 +1,16 @@
 //! How large the window of the configured model is believed to be: too small a belief ends long sessions early, too large a one lets
 //! the server cut what it is sent.
 
+use teamster_protocol::text;
+
 use super::{Finding, State};
 use crate::{cli::status::is_scripted, config::Config};
 
 /// What is believed about the model of turns that name none; nothing where no model is asked.
 pub(super) fn known(config: &Config) -> Option<Finding> {
     let model = &config.harness.default_model;
+    let key = format!("context.windows.\"{model}\"");
+    let key = text::shell(&key);
     if is_scripted(model) {
         return None;
     }
@@ -30,7 +34,7 @@ pub(super) fn known(config: &Config) -> Option<Finding> {
             ),
         )
         .hint(format_args!(
-            "say how large it is: `teamster config set 'context.windows.\"{model}\"' TOKENS`, or context.windows in config.yaml"
+            "say how large it is: `teamster config set {key} TOKENS`, or context.windows in config.yaml"
         )),
     })
 }

@@ -7,6 +7,7 @@ use teamster_core::display;
 use teamster_protocol::{
     Commit, Event, Principal, SessionId,
     event::ApprovalDigest,
+    text,
     usage::{NanoUsd, Spent, Usage},
 };
 
@@ -86,9 +87,10 @@ pub(super) fn buried(id: &SessionId, tombstone: &Tombstone<'_>, queued: u64) -> 
     );
     if !tombstone.approvals.is_empty() {
         let asked = counted(tombstone.approvals.len() as u64, "request");
+        let session = display::terminal(&text::shell(id.as_str()));
         let _ = writeln!(
             text,
-            "approvals  {asked} (teamster approvals history --session {name})"
+            "approvals  {asked} (teamster approvals history --session {session})"
         );
     }
     if queued > 0 {

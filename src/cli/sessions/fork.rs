@@ -2,7 +2,7 @@
 
 use clap::Args;
 use teamster_core::display;
-use teamster_protocol::{SessionId, function::session::ForkRequest, input::SessionOptions};
+use teamster_protocol::{SessionId, function::session::ForkRequest, input::SessionOptions, text};
 
 use super::meta;
 use crate::{
@@ -53,11 +53,11 @@ pub(super) async fn run(out: &Output, client: &Client, options: Fork) -> Result<
         out.document(&show::versioned(&reply))?;
         return Ok(Exit::Completed);
     }
-    let session = display::terminal(reply.session_id.as_str());
-    out.line(&session)?;
+    out.line(&display::terminal(reply.session_id.as_str()))?;
     if reply.commit.is_none() {
         out.note("stored; it begins as soon as a harness takes it up");
     }
+    let session = display::terminal(&text::shell(reply.session_id.as_str()));
     out.note(&format!("go on with: teamster chat --session {session}"));
     Ok(Exit::Completed)
 }

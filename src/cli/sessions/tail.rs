@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use teamster_core::display;
-use teamster_protocol::{Commit, Event, Phase, SessionId};
+use teamster_protocol::{Commit, Event, Phase, SessionId, text};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Tail, event_line, transcript::event_row};
@@ -92,11 +92,14 @@ pub(super) async fn run(out: &Output, client: &Client, options: &Tail) -> Result
                     tailer.pieces(&[piece])?;
                 }
             }
-            Item::Damaged(error) if options.follow => out.note(&format!(
-                "{}; what comes is shown when an operator has accepted the loss: teamster sessions accept-loss {} --yes",
-                Failure::from(*error),
-                display::terminal(options.session.as_str())
-            )),
+            Item::Damaged(error) if options.follow => {
+                let session = display::terminal(&text::shell(options.session.as_str()));
+                out.note(&format!(
+                    "{}; what comes is shown when an operator has accepted the loss: teamster sessions accept-loss {session} \
+                     --yes",
+                    Failure::from(*error)
+                ));
+            }
             Item::Damaged(error) => return Err((*error).into()),
             Item::Interrupted => out.note("the mesh does not answer; still trying"),
         }
@@ -184,6 +187,7 @@ impl Tailer<'_> {
         match &self.session.turn {
             Some(turn) if !turn.pending.is_empty() => {
                 for approval in turn.pending.keys() {
+                    let approval = text::shell(approval.as_str());
                     self.out.note(&format!(
                         "waits for a decision: teamster approvals approve {approval} (or deny)"
                     ));

@@ -216,6 +216,7 @@ fn header(id: &SessionId, session: &Session, standing: Standing, queued: u64) ->
     }
     if let Some(turn) = &session.turn {
         for approval in turn.pending.keys() {
+            let approval = teamster_protocol::text::shell(approval.as_str());
             let _ = writeln!(
                 text,
                 "waits for  {approval} (teamster approvals show {approval})"

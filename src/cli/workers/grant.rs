@@ -92,6 +92,7 @@ pub(super) async fn revoke(
 ) -> Result<Exit, Failure> {
     let name = &options.name;
     if !options.yes {
+        let name = text::shell(name.as_str());
         return Err(Failure::usage(
             "cli.unconfirmed",
             format_args!("{name} would lose its connection, and its credentials would be removed"),

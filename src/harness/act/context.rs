@@ -15,7 +15,7 @@ use teamster_protocol::{
         context::{AssembleReply, AssembleRequest, History, Plan},
         router::{CompletionError, ErrorKind, Tool},
     },
-    limits,
+    limits, text,
 };
 
 use super::generate::{system_prompt, tools};
@@ -243,6 +243,7 @@ fn raw(work: &Work<'_>, mut fixed: Fixed) -> Result<Prepared, CompletionError> {
 }
 
 fn overflow(session: &SessionId, why: &dyn std::fmt::Display) -> CompletionError {
+    let session = text::shell(session.as_str());
     CompletionError {
         kind: ErrorKind::ContextOverflow,
         message: why.to_string(),

@@ -14,6 +14,7 @@ use teamster_protocol::{
     commit::Bell,
     function::harness::{AcceptLossReply, AcceptLossRequest},
     id::ParseError,
+    text,
 };
 
 use super::{Shared, exists, fault_of, operator, principal, read};
@@ -48,6 +49,7 @@ async fn accept(
         exists(&read(&ctx, &shared, &session).await?, queued)?;
     }
     if !request.confirm {
+        let session = text::shell(session.as_str());
         return Err(Fault::caller(
             "harness.confirm_needed",
             "a loss is accepted for good, so that it must be confirmed",

@@ -102,8 +102,61 @@ async fn what_waits_what_is_stopped_and_what_is_gone_is_told() {
     all_open_requests_are_named(&place).await;
     a_stop_says_what_begins_next(&place).await;
     a_message_to_a_deleted_session_says_that_it_begins_anew(&place).await;
+    a_printed_command_is_safe_to_paste(&place).await;
     up.terminate();
     assert!(up.ended(LIMIT).await.success(), "{}", up.output());
+}
+
+/// CLI-1: a command that is printed means to a shell what it says, whatever a session is called.
+async fn a_printed_command_is_safe_to_paste(place: &Place) {
+    const ID: &str = "x; touch y #";
+    let quoted = format!("'{ID}'");
+    let (mut commands, mut plain) = (0, Vec::new());
+    let mut look = |arguments: &[&str], output: &std::process::Output| {
+        for text in [&output.stdout, &output.stderr] {
+            let text = String::from_utf8_lossy(text).into_owned();
+            for line in text.lines() {
+                let Some((_, after)) = line.split_once("teamster ") else {
+                    continue;
+                };
+                let named = after.matches(ID).count();
+                commands += named;
+                if named != after.matches(&quoted).count() {
+                    plain.push(format!("{arguments:?}: {line}"));
+                }
+            }
+        }
+    };
+    for arguments in [
+        ["run", "write", "--session", ID].as_slice(),
+        &["run", "more", "--session", ID],
+        &["send", ID, "and more"],
+        &["send", ID, ""],
+        &["sessions", "show", ID],
+        &["sessions", "fork", ID, "--id", "; rm -rf"],
+        &["sessions", "fork", ID, "--at", "99"],
+        &["sessions", "accept-loss", ID],
+        &["sessions", "rm", ID],
+        &["sessions", "tail", ID],
+        &["sessions", "export", ID],
+        &["approvals", "ls"],
+        &["approvals", "history", "--session", ID],
+        &["stop", ID],
+        &["run", "last", "--session", ID, "--approvals", "deny"],
+        &["run", "again", "--session", ID, "--model", "nobody/x"],
+        &["sessions", "rm", ID, "--yes"],
+        &["sessions", "show", ID],
+        &["sessions", "tail", ID],
+    ] {
+        look(arguments, &place.run(arguments).await);
+    }
+    let chat = super::chat::script(place, &["--session", ID], b"text\n").await;
+    look(&["chat"], &chat);
+    assert_eq!(plain, Vec::<String>::new());
+    assert!(
+        commands >= 8,
+        "commands with the id were printed: {commands}"
+    );
 }
 
 async fn all_open_requests_are_named(place: &Place) {

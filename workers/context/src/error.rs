@@ -3,7 +3,7 @@
 use std::fmt;
 
 use teamster_core::context::Overflow;
-use teamster_protocol::{CallId, Fault, SessionId};
+use teamster_protocol::{CallId, Fault, SessionId, text};
 
 /// The history does not fit into the window, whatever is masked. `earlier` is a commit of the session from which it could be gone
 /// on.
@@ -20,16 +20,21 @@ pub(crate) fn overflow(
         );
     }
     match session {
-        Some((session, Some(earlier))) => ways.push(format!(
+        Some((session, Some(earlier))) => {
+            let session = text::shell(session.as_str());
+            ways.push(format!(
             "go on from an earlier point: `teamster sessions fork {session} --at {earlier}` begins a session with what was said up \
              to there"
-        )),
+            ));
+        }
         Some((_, None)) => ways.push("begin a new session".to_owned()),
         None => ways.push("send less".to_owned()),
     }
     ways.push("take a model with a larger window: `--model PROVIDER/NAME`".to_owned());
+    let key = format!("context.windows.\"{model}\"");
+    let key = text::shell(&key);
     ways.push(format!(
-        "if the window of {model} is larger than {}, say so: `teamster config set 'context.windows.\"{model}\"' TOKENS`",
+        "if the window of {model} is larger than {}, say so: `teamster config set {key} TOKENS`",
         overflow.window
     ));
     Fault::caller("context.overflow", overflow).hint(ways.join("; or "))

@@ -4,6 +4,7 @@ use teamster_protocol::{
     Digest, Phase,
     function::approval::{Pending, ResolveRequest},
     input::Decision,
+    text,
 };
 
 use super::{Approvals, Follower, Outcome};
@@ -39,9 +40,9 @@ impl Follower<'_> {
             }
             Approvals::Wait => {
                 for pending in waiting {
+                    let approval = text::shell(pending.approval_id.as_str());
                     self.status.note(&format!(
-                        "waiting for a decision: teamster approvals approve {} (or deny)",
-                        pending.approval_id
+                        "waiting for a decision: teamster approvals approve {approval} (or deny)"
                     ));
                     self.aside.insert(pending.approval_id);
                 }

@@ -14,6 +14,7 @@ use teamster_protocol::{
     input::{ControlKind, Decide, Decision},
     limits,
     policy::{Effect, Judgement, Labels},
+    text,
 };
 use tokio::time::{Instant, timeout_at};
 
@@ -85,13 +86,13 @@ async fn resolve(
             .and_then(|found| found.entry.resolution),
     };
     let resolution = resolution.ok_or_else(|| {
+        let approval = text::shell(request.approval_id.as_str());
         Fault::busy(
             "approval.not_committed_yet",
             "the decision is stored and will be applied, but no harness has committed it yet",
         )
         .hint(format_args!(
-            "`teamster approvals show {}` says what became of it.",
-            request.approval_id
+            "`teamster approvals show {approval}` says what became of it."
         ))
     })?;
     Ok(answer(&by, &request, resolution))

@@ -15,7 +15,7 @@ use teamster_protocol::{
     function::session::{ChangeReply, ForkRequest},
     id::ParseError,
     input::{AdminAction, Fork, SessionOptions},
-    limits,
+    limits, text,
 };
 
 use crate::admin::{self, Change};
@@ -85,11 +85,12 @@ async fn at(ctx: &Ctx, session: &SessionId, at: Option<u64>) -> Result<State, Fa
         (Ok(_), Some(at)) if is_begun => return Err(no_commit(session, at, n)),
         (Ok(_), Some(_)) => return Err(super::unknown(session)),
         (Err(damage), _) => {
-            return Err(Fault::internal(
+            let fault = Fault::internal(
                 "session.log_damaged",
                 format_args!("the log of {session} is damaged: {}", damage.why),
-            )
-            .hint(format_args!(
+            );
+            let session = text::shell(session.as_str());
+            return Err(fault.hint(format_args!(
                 "Fork at commit {n} or before, or accept the loss: `teamster sessions accept-loss {session} --yes`."
             )));
         }
@@ -114,12 +115,13 @@ async fn at(ctx: &Ctx, session: &SessionId, at: Option<u64>) -> Result<State, Fa
 }
 
 fn no_commit(session: &SessionId, at: u64, n: u64) -> Fault {
+    let name = text::shell(session.as_str());
     Fault::caller(
         "session.no_commit",
         format_args!("{session} has no commit {at} to fork at; the nearest is {n}"),
     )
     .hint(format_args!(
-        "`teamster sessions show {session} --events` lists its commits."
+        "`teamster sessions show {name} --events` lists its commits."
     ))
 }
 
