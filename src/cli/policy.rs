@@ -58,6 +58,12 @@ pub(super) async fn run(global: &Global, out: &Output, command: Command) -> Resu
         )
         .await?;
     if out.is_text() {
+        if let Some(invalid) = &reply.invalid {
+            out.line(&format!(
+                "arguments  NOT VALID by the function's schema: {}; the model gets an error, and nobody is asked",
+                display::terminal(invalid)
+            ))?;
+        }
         out.line(&format!(
             "effect     {}",
             show::word(&reply.judgement.effect)

@@ -376,6 +376,16 @@ async fn reading_commands_parse(place: &Place, session: &str, approval: &str) {
             .await,
     );
     assert_eq!(explained["judgement"]["effect"], "ask");
+    let invalid = explained["invalid"].as_str().expect("what is missing");
+    assert!(invalid.contains("\"content\" is missing"), "{invalid}");
+    let shown = place
+        .run(&["policy", "explain", "fs::write", "{\"path\":\"x\"}"])
+        .await;
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(
+        shown.contains("arguments  NOT VALID by the function's schema"),
+        "{shown}"
+    );
 }
 
 /// APPR-4: a decision is about the bytes that were seen.

@@ -27,6 +27,7 @@ mod exec;
 mod hook;
 mod house;
 mod live;
+mod misfit;
 mod overflow;
 mod own;
 mod scene;

@@ -1,9 +1,12 @@
 //! Decides whether a call may run: what the turn allows, then the shaping hooks, then the judges.
 
-use teamster_core::turn::{
-    Decided, HookNote, Outcome,
-    call::{Allowed, admit},
-    state::{Call, CallState},
+use teamster_core::{
+    schema,
+    turn::{
+        Decided, HookNote, Outcome,
+        call::{Allowed, admit},
+        state::{Call, CallState},
+    },
 };
 use teamster_mesh::registry::Catalog;
 use teamster_protocol::{
@@ -27,7 +30,11 @@ pub(super) async fn decide(work: &Work<'_>, id: &CallId) -> Option<Outcome> {
     let allowed = work.allowed();
     let mut notes = Vec::new();
     let decided = match admit(&call.meant, &allowed, &offered(&catalog, &allowed)) {
-        Ok(contract) => judge(work, call, contract, &mut notes).await,
+        Ok(contract) => match misfit(contract, arguments(call), "") {
+            // Nobody is asked about a call that the function cannot take.
+            Some(refused) => refused,
+            None => judge(work, call, contract, &mut notes).await,
+        },
         Err(refusal) => Decided::Refuse {
             outcome: refusal.outcome,
             text: refusal.text,
@@ -38,6 +45,20 @@ pub(super) async fn decide(work: &Work<'_>, id: &CallId) -> Option<Outcome> {
         call: id.clone(),
         decided,
         notes,
+    })
+}
+
+/// The answer to a call whose arguments the function's schema excludes; `whose` says who made them, if not the model.
+fn misfit(contract: &Contract, arguments: Option<&Arguments>, whose: &str) -> Option<Decided> {
+    let found = schema::violation(contract, arguments?)?;
+    let text = format!(
+        "the arguments{whose} do not fit the schema of {}: {found}. The call did not run and nobody was asked.",
+        contract.id
+    );
+    Some(Decided::Refuse {
+        outcome: ResultKind::Invalid,
+        text: text::cut(&text, limits::FAULT_TEXT_BYTES_MAX),
+        judgement: None,
     })
 }
 
@@ -114,6 +135,11 @@ async fn judge(
             Err(Deaf::Closed(why)) => return unavailable(&why),
             Err(Deaf::Open(why)) => push_note(notes, binding, Some(why)),
         }
+    }
+    if asked.arguments != meant.arguments
+        && let Some(refused) = misfit(contract, Some(&asked.arguments), " that a hook made")
+    {
+        return refused;
     }
     told.call = Some(asked.clone());
     let mut judgement = None;

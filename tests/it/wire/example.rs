@@ -96,13 +96,13 @@ async fn a_worker_of_an_outsider_is_found_and_called() {
     let kinds = outcomes(&scene.events(&session).await);
     assert_eq!(
         kinds,
-        [ResultKind::Ok, ResultKind::Error, ResultKind::Error]
+        [ResultKind::Ok, ResultKind::Error, ResultKind::Invalid]
     );
     let requests = scene.requests.lock().expect("lock").clone();
     let read = results(requests.last().expect("requests"));
     assert!(read[0].contains(r#""celsius":24"#), "{read:?}");
     assert!(read[1].contains("weather.unknown_city"), "{read:?}");
-    assert!(read[2].contains("mesh.bad_request"), "{read:?}");
+    assert!(read[2].contains(r#""city" is missing"#), "{read:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use teamster_core::schema;
 use teamster_mesh::{Ctx, Function, Mesh};
 use teamster_protocol::{
     Class, Contract, Fault, FunctionId, Visibility,
@@ -45,6 +46,7 @@ async fn explain(
         judgement: gate
             .policies
             .judge(&contract, &request.arguments, request.workspace.as_deref()),
+        invalid: schema::violation(&contract, &request.arguments).map(|found| found.to_string()),
         file_gone: note.as_ref().is_some_and(|note| note.is_gone),
         note: note.map(|note| note.text),
     })

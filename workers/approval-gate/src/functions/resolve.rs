@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use teamster_core::policy::LAYER_DEFAULTS;
+use teamster_core::{policy::LAYER_DEFAULTS, schema};
 use teamster_mesh::{Ctx, Function};
 use teamster_protocol::{
     Arguments, Class, Contract, Digest, Fault, MessageId, Principal, Visibility,
@@ -171,7 +171,28 @@ async fn check_policy(
         .hint("Start its worker, or deny.")
     })?;
     check_labels(pending, &contract)?;
+    if let Decision::Edit { arguments } = decision {
+        check_edit(&contract, arguments)?;
+    }
     judge_again(gate, found, &contract, arguments)
+}
+
+/// An edit that the function cannot take would be answered to the model as its own mistake.
+fn check_edit(contract: &Contract, arguments: &Arguments) -> Result<(), Fault> {
+    let Some(found) = schema::violation(contract, arguments) else {
+        return Ok(());
+    };
+    let function = text::shell(contract.id.as_str());
+    Err(Fault::caller(
+        "approval.arguments",
+        format_args!(
+            "the edited arguments do not fit the schema of {}: {found}",
+            contract.id
+        ),
+    )
+    .hint(format_args!(
+        "Correct them and decide again: `teamster functions info {function}` shows their form."
+    )))
 }
 
 fn judge_again(

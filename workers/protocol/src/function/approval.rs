@@ -149,6 +149,9 @@ pub struct ExplainRequest {
 pub struct ExplainReply {
     /// The judgement.
     pub judgement: Judgement,
+    /// What of the arguments the function's schema excludes: such a call is answered as an error, before the policy is asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub invalid: Option<String>,
     /// Why the policy in force is not what stands in the policy file now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
