@@ -18,4 +18,5 @@ mod rebuild;
 mod remains;
 mod rig;
 mod secured;
+mod sweep;
 mod values;

@@ -12,17 +12,17 @@ use crate::rig::{LIMIT, Rig, Writer, began, created, deleted, kept_whole, propos
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
 
-async fn put(mesh: &Mesh, text: &str) -> BlobRef {
+pub(crate) async fn put(mesh: &Mesh, text: &str) -> BlobRef {
     let stored = mesh.blobs().put(text.as_bytes().to_vec().into()).await;
     stored.expect("is stored")
 }
 
-async fn is_there(mesh: &Mesh, value: &BlobRef) -> bool {
+pub(crate) async fn is_there(mesh: &Mesh, value: &BlobRef) -> bool {
     mesh.blobs().get(value).await.expect("readable").is_some()
 }
 
 /// A session with results that are kept whole.
-async fn naming(mut writer: Writer, values: &[BlobRef]) -> Writer {
+pub(crate) async fn naming(mut writer: Writer, values: &[BlobRef]) -> Writer {
     let name = writer.session.to_string();
     writer
         .commit(Phase::Active, vec![created(&name), said("read"), began(1)])
@@ -38,7 +38,7 @@ async fn naming(mut writer: Writer, values: &[BlobRef]) -> Writer {
 }
 
 /// What the worker has noted: where each value lies that nobody names.
-fn notes(file: &std::path::Path) -> BTreeMap<String, i64> {
+pub(crate) fn notes(file: &std::path::Path) -> BTreeMap<String, i64> {
     let connection = Connection::open(file).expect("opens");
     let mut statement = connection
         .prepare("SELECT sha256, seq FROM unnamed")
@@ -47,7 +47,7 @@ fn notes(file: &std::path::Path) -> BTreeMap<String, i64> {
     rows.expect("rows").map(|row| row.expect("a row")).collect()
 }
 
-async fn noted(file: &std::path::Path, values: &[BlobRef]) {
+pub(crate) async fn noted(file: &std::path::Path, values: &[BlobRef]) {
     let mut names: Vec<String> = values.iter().map(|one| one.sha256.to_string()).collect();
     names.sort();
     wait::until(LIMIT, "the values are noted", || async {
@@ -57,7 +57,7 @@ async fn noted(file: &std::path::Path, values: &[BlobRef]) {
 }
 
 /// Lets a day go by for what is noted.
-fn a_day_goes_by(file: &std::path::Path) {
+pub(crate) fn a_day_goes_by(file: &std::path::Path) {
     let connection = Connection::open(file).expect("opens");
     let changed = connection.execute("UPDATE unnamed SET since_ms = since_ms - ?1", [DAY_MS]);
     changed.expect("is changed");
