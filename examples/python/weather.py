@@ -47,7 +47,7 @@ async def current(call, request):
     **{"class": "read", **OURS},
 )
 async def compare(call, request):
-    """Calls another function; the trace goes along."""
+    """Calls another function of its own, which needs no right on the mesh; the trace goes along."""
     found = {}
     for city in (request["one"], request["other"]):
         found[city] = (await worker.call("weather::current", {"city": city}))["celsius"]

@@ -153,6 +153,22 @@ fn sec_31_who_may_answer_cannot_ask_itself() {
     assert_eq!(may("harness").answers, None);
 }
 
+/// SEC-31: nor can a worker from outside, not through its own functions either: it calls these in its own process.
+#[test]
+fn sec_31_a_granted_worker_cannot_ask_itself() {
+    let name = WorkerName::parse("weather").expect("valid");
+    let rights = of_outside(&name, ["weather", "tide"]);
+    assert!(rights.answers.is_some());
+    for publish in &rights.publish {
+        for subscribe in &rights.subscribe {
+            assert!(!intersects(publish, subscribe), "{publish} {subscribe}");
+        }
+    }
+    for own in ["fn.weather.current", "op.owner.tide.x", "call.tide.c"] {
+        assert!(!rights.may_publish(own) && rights.may_subscribe(own));
+    }
+}
+
 #[test]
 fn each_worker_serves_its_own_namespaces_alone() {
     for (function, want) in [
