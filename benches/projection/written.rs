@@ -4,16 +4,15 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use teamster_mesh::Mesh;
 use teamster_protocol::{
-    CallId, Class, Commit, Cursor, Digest, Event, FunctionId, Head, Lane, Message, MessageId,
-    Phase, Principal, RequestId, SessionId, TurnId,
-    commit::{Bell, VERSION},
+    CallId, Class, Digest, Event, FunctionId, Message, MessageId, Phase, Principal, RequestId,
+    SessionId, TurnId,
     event::EndReason,
-    id::Incarnation,
     input::TurnOptions,
     message::{Content, ResultKind, StopReason, WireCall},
     usage::{NanoUsd, Usage},
 };
 use teamster_telemetry::task;
+use teamster_testkit::written;
 use tokio::sync::Semaphore;
 
 /// Turns of each session; with the commit that creates it, a session has a hundred.
@@ -181,28 +180,9 @@ impl Writer {
     }
 
     async fn commit(&mut self, phase: Phase, events: Vec<Event>) {
-        let commit = Commit {
-            v: VERSION,
-            session: self.session.clone(),
-            n: self.log.commits + 1,
-            prev: self.prev,
-            at_ms: self.at_ms,
-            head: Head {
-                phase,
-                owner: Incarnation::parse("bench").expect("valid"),
-                bell: Bell {
-                    lane: Lane::In,
-                    seq: 1,
-                },
-                epoch: 1,
-                attempt: 0,
-                cursor: Cursor::default(),
-                deadline: None,
-            },
-            consumed: Vec::new(),
-            events,
-            outbox: Vec::new(),
-        };
+        let n = self.log.commits + 1;
+        let mut commit = written::commit(&self.session, n, self.prev, phase, events);
+        commit.at_ms = self.at_ms;
         let body = commit.encode().expect("encodes");
         self.prev = Digest::of(&body);
         self.at_ms += 20_000;

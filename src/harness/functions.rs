@@ -42,13 +42,11 @@ where
     Request: schemars::JsonSchema,
     Reply: schemars::JsonSchema,
 {
-    let mut contract = Contract::new::<Request, Reply>(FunctionId::parse(id)?, description);
-    contract.class = class;
-    contract.trust = Trust::Trusted;
-    contract.visibility = Visibility::Operator;
-    contract.timeout_ms = Some(30_000);
-    contract.idempotent = true;
-    Ok(contract)
+    Ok(Contract {
+        trust: Trust::Trusted,
+        timeout_ms: Some(30_000),
+        ..Contract::of_house::<Request, Reply>(id, description, class, Visibility::Operator)?
+    })
 }
 
 /// The contract of a function by which a model finds others.

@@ -2,10 +2,7 @@
 //!
 //! `TEAMSTER_CLUSTER_ROUNDS` says how often a server and a harness are killed after the planned kill (1).
 
-use std::{
-    path::Path,
-    process::{Command, Stdio},
-};
+use std::path::Path;
 
 use serde_json::json;
 use teamster::client::Client;
@@ -20,7 +17,7 @@ use teamster_mesh::{
 use teamster_protocol::{
     SessionId, event::EndReason, function::harness::SendReply, id::WorkerName, subject,
 };
-use teamster_testkit::{Cluster, Process, wait};
+use teamster_testkit::{Cluster, Process};
 use tempfile::TempDir;
 
 use crate::{
@@ -28,7 +25,7 @@ use crate::{
     model::Model,
     operator::{LIMIT, Operator, session},
     outside::Outside,
-    world::{SIBLINGS, configuration, dump_lines},
+    world::{SIBLINGS, command, configuration, dump_lines, serving},
 };
 
 /// The worker of the functions outside.
@@ -94,30 +91,10 @@ impl Fleet {
     /// Starts workers in a process of their own and waits until they serve.
     async fn worker(&self, names: &[&str]) -> Process {
         let data = self.root.path().join("data");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_teamster"));
-        command
-            .arg("worker")
-            .args(names)
-            .args(["--nats", &self.cluster.url(), "--creds"])
-            .arg(data.join("credentials"))
-            .arg("--data")
-            .arg(&data)
-            .current_dir(&self.owner.workspace)
-            .env_remove("TEAMSTER_MODEL")
-            .stdin(Stdio::null());
-        let output = tempfile::Builder::new()
-            .prefix("worker-")
-            .tempfile_in(self.root.path())
-            .expect("a file");
-        let (_, output) = output.keep().expect("kept");
-        let mut process = Process::spawn(command, &output);
-        wait::until(LIMIT, "the workers serve", || {
-            let text = process.output();
-            assert!(process.is_running(), "a worker ended: {text}");
-            async move { text.contains("stop with Ctrl-C") }
-        })
-        .await;
-        process
+        let workspace = &self.owner.workspace;
+        let mut command = command(names, &self.cluster.url(), &data, workspace);
+        command.arg("--creds").arg(data.join("credentials"));
+        serving(command, self.root.path()).await
     }
 
     async fn verify(&self, id: &SessionId, accepted: &[SendReply]) -> usize {

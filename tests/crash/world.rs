@@ -131,33 +131,47 @@ impl World {
     /// Starts workers in a process of their own and waits until they serve.
     pub async fn worker(&self, names: &[&str]) -> Worker {
         let proxy = Proxy::start(self.address.clone()).await;
-        let mut command = Command::new(env!("CARGO_BIN_EXE_teamster"));
+        let mut command = command(names, &proxy.url(), &self.data(), self.workspace());
         command
-            .arg("worker")
-            .args(names)
-            .args(["--nats", &proxy.url(), "--no-ensure", "--data"])
-            .arg(self.data())
-            .current_dir(self.workspace())
-            .env_remove("TEAMSTER_CREDS")
-            .env_remove("TEAMSTER_MODEL")
-            .env_remove("TEAMSTER_LOG_TO")
-            .env_remove("OTEL_EXPORTER_OTLP_ENDPOINT")
-            .envs(self.env.iter().map(|(name, value)| (name, value)))
-            .stdin(Stdio::null());
-        let output = tempfile::Builder::new()
-            .prefix("worker-")
-            .tempfile_in(self.root.path())
-            .expect("a file");
-        let (_, output) = output.keep().expect("kept");
-        let mut process = Process::spawn(command, &output);
-        wait::until(LIMIT, "the workers serve", || {
-            let text = process.output();
-            assert!(process.is_running(), "a worker ended: {text}");
-            async move { text.contains("stop with Ctrl-C") }
-        })
-        .await;
+            .arg("--no-ensure")
+            .envs(self.env.iter().map(|(name, value)| (name, value)));
+        let process = serving(command, self.root.path()).await;
         Worker { process, proxy }
     }
+}
+
+/// What starts workers in a process of their own, which sees nothing of the machine's own settings.
+pub fn command(names: &[&str], nats: &str, data: &Path, workspace: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_teamster"));
+    command
+        .arg("worker")
+        .args(names)
+        .args(["--nats", nats, "--data"])
+        .arg(data)
+        .current_dir(workspace)
+        .env_remove("TEAMSTER_CREDS")
+        .env_remove("TEAMSTER_MODEL")
+        .env_remove("TEAMSTER_LOG_TO")
+        .env_remove("OTEL_EXPORTER_OTLP_ENDPOINT")
+        .stdin(Stdio::null());
+    command
+}
+
+/// Starts workers and waits until they serve. What they say goes to a file in `folder`.
+pub async fn serving(command: Command, folder: &Path) -> Process {
+    let output = tempfile::Builder::new()
+        .prefix("worker-")
+        .tempfile_in(folder)
+        .expect("a file");
+    let (_, output) = output.keep().expect("kept");
+    let mut process = Process::spawn(command, &output);
+    wait::until(LIMIT, "the workers serve", || {
+        let text = process.output();
+        assert!(process.is_running(), "a worker ended: {text}");
+        async move { text.contains("stop with Ctrl-C") }
+    })
+    .await;
+    process
 }
 
 /// The configuration file of a data directory whose turns use the model.

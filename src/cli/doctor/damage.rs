@@ -92,11 +92,8 @@ fn judge(sessions: HashMap<SessionId, Fold>) -> Health {
 mod tests {
     use std::collections::BTreeMap;
 
-    use teamster_protocol::{
-        Commit, Digest, Event, Head, Lane, Phase, Principal,
-        commit::{Bell, Cursor},
-        id::Incarnation,
-    };
+    use teamster_protocol::{Digest, Event, Phase, Principal};
+    use teamster_testkit::written;
 
     use super::*;
 
@@ -118,29 +115,7 @@ mod tests {
     }
 
     fn commit(n: u64, prev: Digest, phase: Phase, events: Vec<Event>) -> Vec<u8> {
-        let head = Head {
-            phase,
-            owner: Incarnation::parse("h").expect("valid"),
-            bell: Bell {
-                lane: Lane::In,
-                seq: 1,
-            },
-            epoch: 1,
-            attempt: 0,
-            cursor: Cursor::default(),
-            deadline: None,
-        };
-        let commit = Commit {
-            v: teamster_protocol::commit::VERSION,
-            session: session(),
-            n,
-            prev,
-            at_ms: n,
-            head,
-            consumed: Vec::new(),
-            events,
-            outbox: Vec::new(),
-        };
+        let commit = written::commit(&session(), n, prev, phase, events);
         commit.encode().expect("encodes")
     }
 

@@ -1,16 +1,17 @@
 //! What a reader makes of commits.
 
 use teamster_protocol::{
-    ApprovalId, Arguments, CallId, Class, Commit, Cursor, Digest, Event, FunctionId, Lane, Message,
-    MessageId, Phase, Principal, SessionId, TurnId,
-    commit::{Bell, Head, VERSION},
+    ApprovalId, Arguments, CallId, Commit, Digest, Event, FunctionId, Message, MessageId, Phase,
+    Principal, SessionId, TurnId,
     event::EndReason,
-    id::{Incarnation, RequestId},
+    id::RequestId,
     input::{Decision, TurnOptions},
     message::{Content, StopReason},
-    policy::{Effect, Judgement, Labels},
+    policy::Effect,
     usage::{NanoUsd, Usage},
 };
+
+use teamster_testkit::written;
 
 use super::{Happening, Report, Session};
 
@@ -90,18 +91,7 @@ fn asked() -> Event {
         call: CallId::parse("call_1").expect("valid"),
         function: FunctionId::parse("fs::write").expect("valid"),
         arguments: Arguments::parse("{\"path\":\"x\"}").expect("valid"),
-        judgement: Judgement {
-            effect: Effect::Ask,
-            layer: "workspace".to_owned(),
-            rule: "0: ask fs::write".to_owned(),
-            labels: Labels {
-                class: Class::Write,
-                ..Labels::default()
-            },
-            target: None,
-            policy: Digest::ZERO,
-            ask_ttl_ms: None,
-        },
+        judgement: written::judgement(Effect::Ask, "x"),
         holder: FunctionId::parse("approval::judge").expect("valid"),
         rest: Vec::new(),
         expires_at_ms: 99,
@@ -109,28 +99,7 @@ fn asked() -> Event {
 }
 
 fn commit(n: u64, phase: Phase, events: Vec<Event>) -> Commit {
-    Commit {
-        v: VERSION,
-        session: session(),
-        n,
-        prev: Digest::ZERO,
-        at_ms: 1000 * n,
-        head: Head {
-            phase,
-            owner: Incarnation::parse("x").expect("valid"),
-            bell: Bell {
-                lane: Lane::In,
-                seq: 1,
-            },
-            epoch: 1,
-            attempt: 0,
-            cursor: Cursor::default(),
-            deadline: None,
-        },
-        consumed: Vec::new(),
-        events,
-        outbox: Vec::new(),
-    }
+    written::commit(&session(), n, Digest::ZERO, phase, events)
 }
 
 fn fold(commits: &[Commit]) -> Session {

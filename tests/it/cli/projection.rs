@@ -9,13 +9,9 @@ use teamster_mesh::{
     topology::{Topology, ensure},
 };
 use teamster_protocol::{
-    Commit, Cursor, Digest, Event, FunctionId, Head, Lane, Message, MessageId, Phase, Principal,
-    SessionId,
-    commit::{Bell, VERSION},
-    id::{Incarnation, WorkerName},
-    input::TurnOptions,
+    Event, FunctionId, Message, MessageId, Phase, Principal, id::WorkerName, input::TurnOptions,
 };
-use teamster_testkit::{Nats, Process, wait};
+use teamster_testkit::{Nats, Process, wait, written::Writer};
 
 use super::place::{LIMIT, Place};
 
@@ -35,8 +31,7 @@ async fn connect(nats: &Nats, name: &str) -> Mesh {
 async fn write(mesh: &Mesh) {
     let owner = Principal::parse("owner").expect("valid");
     for index in 0..SESSIONS {
-        let session = SessionId::parse(format!("s{index}")).expect("valid");
-        let (mut seq, mut prev) = (0, Digest::ZERO);
+        let mut writer = Writer::new(mesh, &format!("s{index}"));
         for n in 1..=COMMITS {
             let event = if n == 1 {
                 Event::SessionCreated {
@@ -56,35 +51,7 @@ async fn write(mesh: &Mesh) {
                     appended: false,
                 }
             };
-            let commit = Commit {
-                v: VERSION,
-                session: session.clone(),
-                n,
-                prev,
-                at_ms: n,
-                head: Head {
-                    phase: Phase::Idle,
-                    owner: Incarnation::parse("one").expect("valid"),
-                    bell: Bell {
-                        lane: Lane::In,
-                        seq: 1,
-                    },
-                    epoch: 1,
-                    attempt: 0,
-                    cursor: Cursor::default(),
-                    deadline: None,
-                },
-                consumed: Vec::new(),
-                events: vec![event],
-                outbox: Vec::new(),
-            };
-            let body = commit.encode().expect("encodes");
-            prev = Digest::of(&body);
-            let log = mesh.log();
-            seq = log
-                .commit(&session, body.into(), seq)
-                .await
-                .expect("stored");
+            writer.commit(Phase::Idle, vec![event]).await;
         }
     }
 }

@@ -9,9 +9,7 @@ pub(crate) mod resolve;
 use std::{sync::Arc, time::Duration};
 
 use teamster_mesh::{Ctx, Function};
-use teamster_protocol::{
-    ApprovalId, Class, Contract, Data, Fault, FunctionId, Trust, Visibility, id::ParseError,
-};
+use teamster_protocol::{ApprovalId, Fault, id::ParseError};
 use tokio::time::Instant;
 
 use crate::{Gate, inbox::Found, query};
@@ -28,27 +26,6 @@ pub(crate) fn all(gate: &Arc<Gate>) -> Result<Vec<Function>, ParseError> {
         resolve::function(gate)?,
         explain::function(gate)?,
     ])
-}
-
-/// The contract of a function of the gate.
-fn contract<Request, Reply>(
-    id: &str,
-    description: &str,
-    class: Class,
-    visibility: Visibility,
-) -> Result<Contract, ParseError>
-where
-    Request: schemars::JsonSchema,
-    Reply: schemars::JsonSchema,
-{
-    let mut contract = Contract::new::<Request, Reply>(FunctionId::parse(id)?, description);
-    contract.class = class;
-    contract.visibility = visibility;
-    // What it shows are the owner's arguments, which a model wrote.
-    contract.data = Data::Personal;
-    contract.trust = Trust::Untrusted;
-    contract.idempotent = true;
-    Ok(contract)
 }
 
 /// When an answer must be on its way.

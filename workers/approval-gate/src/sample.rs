@@ -1,14 +1,10 @@
 //! Samples for the unit tests: commits as a harness writes them.
 
 use teamster_protocol::{
-    ApprovalId, Arguments, CallId, Class, Commit, Cursor, Data, Digest, Event, FunctionId, Head,
-    Lane, Phase, Principal, SessionId, Trust, TurnId,
-    commit::{Bell, VERSION},
-    id::Incarnation,
-    input::Decision,
-    message::ResultKind,
-    policy::{Effect, Judgement, Labels},
+    ApprovalId, Arguments, CallId, Commit, Digest, Event, FunctionId, Phase, Principal, SessionId,
+    TurnId, input::Decision, message::ResultKind, policy::Effect,
 };
+use teamster_testkit::written;
 
 pub(crate) fn session(name: &str) -> SessionId {
     SessionId::parse(name).expect("valid")
@@ -24,22 +20,6 @@ pub(crate) fn call(n: u64) -> CallId {
 
 pub(crate) fn arguments(text: &str) -> Arguments {
     Arguments::parse(text).expect("valid")
-}
-
-pub(crate) fn judgement(effect: Effect) -> Judgement {
-    Judgement {
-        effect,
-        layer: "workspace".to_owned(),
-        rule: "0: ask fs::write".to_owned(),
-        labels: Labels {
-            class: Class::Write,
-            data: Data::Business,
-            trust: Trust::Trusted,
-        },
-        target: Some("a".to_owned()),
-        policy: Digest::of("policy"),
-        ask_ttl_ms: None,
-    }
 }
 
 pub(crate) fn created() -> Event {
@@ -67,7 +47,7 @@ pub(crate) fn requested(n: u64) -> Event {
         call: call(n),
         function: FunctionId::parse("fs::write").expect("valid"),
         arguments: arguments(r#"{"path":"a"}"#),
-        judgement: judgement(Effect::Ask),
+        judgement: written::judgement(Effect::Ask, "a"),
         holder: FunctionId::parse("approval::gate").expect("valid"),
         rest: Vec::new(),
         expires_at_ms: 90_000,
@@ -104,26 +84,5 @@ pub(crate) fn finished(n: u64, outcome: ResultKind) -> Event {
 }
 
 pub(crate) fn commit(name: &str, n: u64, phase: Phase, events: Vec<Event>) -> Commit {
-    Commit {
-        v: VERSION,
-        session: session(name),
-        n,
-        prev: Digest::ZERO,
-        at_ms: n * 1000,
-        head: Head {
-            phase,
-            owner: Incarnation::parse("one").expect("valid"),
-            bell: Bell {
-                lane: Lane::In,
-                seq: 1,
-            },
-            epoch: 1,
-            attempt: 0,
-            cursor: Cursor::default(),
-            deadline: None,
-        },
-        consumed: Vec::new(),
-        events,
-        outbox: Vec::new(),
-    }
+    written::commit(&session(name), n, Digest::ZERO, phase, events)
 }

@@ -6,7 +6,7 @@ pub(crate) mod read;
 use std::{sync::Arc, time::Duration};
 
 use teamster_mesh::{Ctx, Function};
-use teamster_protocol::{Class, Contract, Data, FunctionId, Trust, Visibility, id::ParseError};
+use teamster_protocol::id::ParseError;
 use tokio::time::Instant;
 
 use crate::Context;
@@ -17,26 +17,6 @@ const ANSWER_MARGIN: Duration = Duration::from_millis(200);
 /// All functions.
 pub(crate) fn all(context: &Arc<Context>) -> Result<Vec<Function>, ParseError> {
     Ok(vec![assemble::function(context)?, read::function(context)?])
-}
-
-/// The contract of a function of this worker.
-fn contract<Request, Reply>(
-    id: &str,
-    description: &str,
-    visibility: Visibility,
-) -> Result<Contract, ParseError>
-where
-    Request: schemars::JsonSchema,
-    Reply: schemars::JsonSchema,
-{
-    let mut contract = Contract::new::<Request, Reply>(FunctionId::parse(id)?, description);
-    contract.class = Class::Read;
-    contract.visibility = visibility;
-    // It may be the result of any function.
-    contract.data = Data::Personal;
-    contract.trust = Trust::Untrusted;
-    contract.idempotent = true;
-    Ok(contract)
 }
 
 /// When an answer must be on its way.

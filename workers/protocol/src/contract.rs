@@ -3,7 +3,10 @@
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 
-use crate::{id::FunctionId, limits};
+use crate::{
+    id::{FunctionId, ParseError},
+    limits,
+};
 
 /// What a function declares. Policy sees only this and the arguments, so it governs all functions alike.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -56,6 +59,24 @@ impl Contract {
             timeout_ms: None,
             visibility: Visibility::default(),
         }
+    }
+
+    /// The contract of a function of the house that may simply run again. What it shows counts as the owner's own, and as written
+    /// by outsiders, as whatever a model or a function has said. An id that is none is an error.
+    pub fn of_house<Request: JsonSchema, Reply: JsonSchema>(
+        id: &str,
+        description: &str,
+        class: Class,
+        visibility: Visibility,
+    ) -> Result<Self, ParseError> {
+        Ok(Self {
+            class,
+            visibility,
+            data: Data::Personal,
+            trust: Trust::Untrusted,
+            idempotent: true,
+            ..Self::new::<Request, Reply>(FunctionId::parse(id)?, description)
+        })
     }
 
     /// How long one call may take.

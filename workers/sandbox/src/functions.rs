@@ -3,6 +3,7 @@
 mod edit;
 mod exec;
 mod find;
+mod found;
 mod grep;
 mod info;
 mod list;

@@ -20,8 +20,8 @@ use std::sync::Arc;
 
 use teamster_mesh::Function;
 use teamster_protocol::{
-    Class, Contract, Data, Fault, FunctionId, Trust, Visibility, function::session::ChangeReply,
-    id::ParseError, input::AdminAction,
+    Class, Contract, Fault, Visibility, function::session::ChangeReply, id::ParseError,
+    input::AdminAction,
 };
 
 use crate::{
@@ -85,12 +85,5 @@ where
     Request: schemars::JsonSchema,
     Reply: schemars::JsonSchema,
 {
-    let mut contract = Contract::new::<Request, Reply>(FunctionId::parse(id)?, description);
-    contract.class = class;
-    contract.visibility = Visibility::Operator;
-    // Transcripts are the owner's, and a model and functions wrote them.
-    contract.data = Data::Personal;
-    contract.trust = Trust::Untrusted;
-    contract.idempotent = true;
-    Ok(contract)
+    Contract::of_house::<Request, Reply>(id, description, class, Visibility::Operator)
 }

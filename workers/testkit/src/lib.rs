@@ -22,6 +22,7 @@ pub mod process;
 pub mod proxy;
 pub mod secured;
 pub mod wait;
+pub mod written;
 
 pub use cluster::Cluster;
 pub use collector::Collector;

@@ -1,11 +1,8 @@
 //! What is exported verifies, and nothing that was changed does.
 
 use proptest::prelude::*;
-use teamster_protocol::{
-    Head, Lane, Phase, Principal,
-    commit::{Bell, Cursor},
-    id::Incarnation,
-};
+use teamster_protocol::{Phase, Principal};
+use teamster_testkit::written;
 
 use super::*;
 
@@ -14,28 +11,7 @@ fn session() -> SessionId {
 }
 
 fn commit(n: u64, prev: Digest, events: Vec<Event>) -> Vec<u8> {
-    let commit = Commit {
-        v: teamster_protocol::commit::VERSION,
-        session: session(),
-        n,
-        prev,
-        at_ms: n,
-        head: Head {
-            phase: Phase::Idle,
-            owner: Incarnation::parse("h").expect("valid"),
-            bell: Bell {
-                lane: Lane::In,
-                seq: 1,
-            },
-            epoch: 1,
-            attempt: 0,
-            cursor: Cursor::default(),
-            deadline: None,
-        },
-        consumed: Vec::new(),
-        events,
-        outbox: Vec::new(),
-    };
+    let commit = written::commit(&session(), n, prev, Phase::Idle, events);
     commit.encode().expect("encodes")
 }
 

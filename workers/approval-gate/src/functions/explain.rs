@@ -17,7 +17,7 @@ const SERVED_WAIT: Duration = Duration::from_secs(2);
 
 /// The function.
 pub(super) fn function(gate: &Arc<Gate>) -> Result<Function, ParseError> {
-    let contract = super::contract::<ExplainRequest, ExplainReply>(
+    let contract = Contract::of_house::<ExplainRequest, ExplainReply>(
         "approval::explain",
         "Says how the policy would judge a call now, and by which rule.",
         Class::Read,

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use teamster_core::policy::LAYER_BUILT_IN;
 use teamster_mesh::Function;
 use teamster_protocol::{
-    Class, Fault, Visibility,
+    Class, Contract, Fault, Visibility,
     hook::{Call, Mutations, Point, Request, Verdict},
     id::ParseError,
     limits,
@@ -19,7 +19,7 @@ pub(crate) const ID: &str = "approval::gate";
 
 /// The function.
 pub(super) fn function(gate: &Arc<Gate>) -> Result<Function, ParseError> {
-    let contract = super::contract::<Request, Verdict>(
+    let contract = Contract::of_house::<Request, Verdict>(
         ID,
         "Judges a call before it runs: lets it pass, denies it, or holds it for a person.",
         Class::Read,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use teamster_mesh::{Ctx, Function};
 use teamster_protocol::{
-    Class, Fault, Visibility,
+    Class, Contract, Fault, Visibility,
     function::approval::{GetReply, GetRequest},
     id::ParseError,
 };
@@ -13,7 +13,7 @@ use crate::{Gate, query};
 
 /// The function.
 pub(super) fn function(gate: &Arc<Gate>) -> Result<Function, ParseError> {
-    let contract = super::contract::<GetRequest, GetReply>(
+    let contract = Contract::of_house::<GetRequest, GetReply>(
         "approval::get",
         "Shows one request for a decision whole, and what became of it.",
         Class::Read,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use teamster_mesh::Function;
 use teamster_protocol::{
-    Class, Visibility,
+    Class, Contract, Visibility,
     function::approval::{ListReply, ListRequest},
     id::ParseError,
 };
@@ -13,7 +13,7 @@ use crate::Gate;
 
 /// The function.
 pub(super) fn function(gate: &Arc<Gate>) -> Result<Function, ParseError> {
-    let contract = super::contract::<ListRequest, ListReply>(
+    let contract = Contract::of_house::<ListRequest, ListReply>(
         "approval::list",
         "Lists the calls that wait for a person's decision, oldest first, as many as one reply can hold.",
         Class::Read,

@@ -24,7 +24,7 @@ use super::explain::served;
 
 /// The function.
 pub(super) fn function(gate: &Arc<Gate>) -> Result<Function, ParseError> {
-    let contract = super::contract::<ResolveRequest, ResolveReply>(
+    let contract = Contract::of_house::<ResolveRequest, ResolveReply>(
         "approval::resolve",
         "Decides a call that waits. The first decision counts; the answer says whether it was this one.",
         Class::Write,

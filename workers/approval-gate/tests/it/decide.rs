@@ -11,7 +11,7 @@ use teamster_protocol::{
 };
 
 use crate::rig::{
-    NEVER_MS, Rig, Writer, approval, arguments, asked, expired, requested, resolved, session,
+    NEVER_MS, Rig, approval, arguments, asked, begun, expired, requested, resolved, session,
 };
 
 fn request(decision: Decision) -> ResolveRequest {
@@ -39,8 +39,8 @@ async fn refused(rig: &Rig, request: &ResolveRequest) -> String {
     fault.code
 }
 
-async fn waiting(rig: &Rig) -> Writer {
-    let mut writer = Writer::new(rig, "one").await;
+async fn waiting(rig: &Rig) -> teamster_testkit::written::Writer {
+    let mut writer = begun(rig, "one").await;
     writer
         .commit(Phase::Parked, vec![requested(1, NEVER_MS)])
         .await;
@@ -172,7 +172,7 @@ async fn sec_27_a_decision_about_other_bytes_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn appr_1_a_late_decision_is_told_that_it_is_late() {
     let rig = Rig::start(&Config::default()).await;
-    let mut writer = Writer::new(&rig, "one").await;
+    let mut writer = begun(&rig, "one").await;
     writer.commit(Phase::Parked, vec![requested(1, 5)]).await;
     let approve = request(Decision::Approve);
     assert_eq!(refused(&rig, &approve).await, "approval.expired");

@@ -9,7 +9,7 @@ use teamster_protocol::{
 };
 
 use crate::rig::{
-    NEVER_MS, Rig, Writer, approval, asked, call, expired, requested, resolved, session, turn,
+    NEVER_MS, Rig, approval, asked, begun, call, expired, requested, resolved, session, turn,
 };
 
 async fn get(rig: &Rig, n: u64) -> GetReply {
@@ -26,13 +26,13 @@ async fn get(rig: &Rig, n: u64) -> GetReply {
 async fn sec_34_what_waits_survives_a_restart_of_the_gate() {
     let config = Config::default();
     let mut rig = Rig::start(&config).await;
-    let mut one = Writer::new(&rig, "one").await;
+    let mut one = begun(&rig, "one").await;
     assert!(rig.listed().await.is_empty());
     one.commit(Phase::Parked, vec![requested(1, NEVER_MS)])
         .await;
     rig.lists(&[approval(1)]).await;
 
-    let mut two = Writer::new(&rig, "two").await;
+    let mut two = begun(&rig, "two").await;
     two.commit(Phase::Active, vec![]).await;
     two.commit(Phase::Parked, vec![requested(2, NEVER_MS)])
         .await;
@@ -76,7 +76,7 @@ async fn sec_34_what_waits_survives_a_restart_of_the_gate() {
 async fn what_was_decided_while_no_gate_ran_is_not_listed() {
     let config = Config::default();
     let mut rig = Rig::start(&config).await;
-    let mut one = Writer::new(&rig, "one").await;
+    let mut one = begun(&rig, "one").await;
     one.commit(
         Phase::Parked,
         vec![requested(1, NEVER_MS), requested(2, NEVER_MS)],
@@ -95,7 +95,7 @@ async fn what_was_decided_while_no_gate_ran_is_not_listed() {
 async fn appr_1_a_request_that_is_over_says_how_it_ended() {
     let config = Config::default();
     let mut rig = Rig::start(&config).await;
-    let mut one = Writer::new(&rig, "one").await;
+    let mut one = begun(&rig, "one").await;
     one.commit(
         Phase::Parked,
         vec![requested(1, NEVER_MS), requested(2, NEVER_MS)],

@@ -11,15 +11,19 @@ use teamster_mesh::{
     serve::{Serving, serve},
 };
 use teamster_protocol::{
-    ApprovalId, Arguments, CallId, Class, Commit, Contract, Cursor, Data, Digest, Event, Fault,
-    FunctionId, Head, Lane, Phase, Principal, SessionId, Trust, TurnId, Visibility,
-    commit::{Bell, VERSION},
+    ApprovalId, Arguments, CallId, Class, Contract, Data, Digest, Event, Fault, FunctionId, Lane,
+    Phase, Principal, SessionId, Trust, TurnId, Visibility,
     function::approval::{ListReply, ListRequest},
-    id::{Incarnation, WorkerName},
+    id::WorkerName,
     input::{ControlKind, Decide, Decision},
-    policy::{Effect, Judgement, Labels},
+    policy::Effect,
 };
-use teamster_testkit::{Nats, Secured, connect, meshes::Server, prepare, wait};
+use teamster_testkit::{
+    Nats, Secured, connect,
+    meshes::Server,
+    prepare, wait,
+    written::{Writer, judgement},
+};
 
 /// How long anything may take on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_mins(1);
@@ -206,19 +210,7 @@ pub(crate) fn requested(n: u64, expires_at_ms: u64) -> Event {
         call: call(n),
         function: FunctionId::parse("fs::write").expect("an id"),
         arguments: asked(),
-        judgement: Judgement {
-            effect: Effect::Ask,
-            layer: "workspace".to_owned(),
-            rule: "0: ask fs::write".to_owned(),
-            labels: Labels {
-                class: Class::Write,
-                data: Data::Business,
-                trust: Trust::Trusted,
-            },
-            target: Some("a.txt".to_owned()),
-            policy: Digest::of("policy"),
-            ask_ttl_ms: None,
-        },
+        judgement: judgement(Effect::Ask, "a.txt"),
         holder: FunctionId::parse("approval::gate").expect("an id"),
         rest: Vec::new(),
         expires_at_ms,
@@ -244,76 +236,24 @@ pub(crate) fn expired(n: u64) -> Event {
     }
 }
 
-/// The log of one session, written by hand.
-pub(crate) struct Writer {
-    mesh: Mesh,
-    session: SessionId,
-    n: u64,
-    seq: u64,
-    prev: Digest,
-}
-
-impl Writer {
-    /// A session that has begun a turn.
-    pub(crate) async fn new(rig: &Rig, name: &str) -> Self {
-        let mut writer = Self {
-            mesh: rig.mesh.clone(),
-            session: session(name),
-            n: 0,
-            seq: 0,
-            prev: Digest::ZERO,
-        };
-        let begun = vec![
-            Event::SessionCreated {
-                metadata: std::collections::BTreeMap::new(),
-                by: Principal::parse("owner").expect("a principal"),
-                title: None,
-                workspace: Some("/w".to_owned()),
-            },
-            Event::TurnStarted {
-                turn: turn(),
-                number: 1,
-                options: None,
-                config: Digest::ZERO,
-                trace: None,
-            },
-        ];
-        writer.commit(Phase::Active, begun).await;
-        writer
-    }
-
-    /// Adds a commit. Its time is its number in seconds.
-    pub(crate) async fn commit(&mut self, phase: Phase, events: Vec<Event>) {
-        self.n += 1;
-        let commit = Commit {
-            v: VERSION,
-            session: self.session.clone(),
-            n: self.n,
-            prev: self.prev,
-            at_ms: self.n * 1000,
-            head: Head {
-                phase,
-                owner: Incarnation::parse("one").expect("an incarnation"),
-                bell: Bell {
-                    lane: Lane::In,
-                    seq: 1,
-                },
-                epoch: 1,
-                attempt: 0,
-                cursor: Cursor::default(),
-                deadline: None,
-            },
-            consumed: Vec::new(),
-            events,
-            outbox: Vec::new(),
-        };
-        let body = commit.encode().expect("a body");
-        self.prev = Digest::of(&body);
-        self.seq = self
-            .mesh
-            .log()
-            .commit(&self.session, body.into(), self.seq)
-            .await
-            .expect("stored");
-    }
+/// A session that has begun a turn.
+pub(crate) async fn begun(rig: &Rig, name: &str) -> Writer {
+    let mut writer = Writer::new(&rig.mesh, name);
+    let begun = vec![
+        Event::SessionCreated {
+            metadata: std::collections::BTreeMap::new(),
+            by: Principal::parse("owner").expect("a principal"),
+            title: None,
+            workspace: Some("/w".to_owned()),
+        },
+        Event::TurnStarted {
+            turn: turn(),
+            number: 1,
+            options: None,
+            config: Digest::ZERO,
+            trace: None,
+        },
+    ];
+    writer.commit(Phase::Active, begun).await;
+    writer
 }

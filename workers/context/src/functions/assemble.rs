@@ -8,7 +8,7 @@ use std::{
 use teamster_core::context::{self, Ask, History as Held, Overflow};
 use teamster_mesh::{Ctx, Function};
 use teamster_protocol::{
-    Fault, Message, Visibility,
+    Class, Contract, Fault, Message, Visibility,
     function::context::{AssembleReply, AssembleRequest, History},
     id::ParseError,
 };
@@ -17,10 +17,11 @@ use crate::{Context, earlier, error};
 
 /// The function.
 pub(crate) fn function(context: &Arc<Context>) -> Result<Function, ParseError> {
-    let contract = super::contract::<AssembleRequest, AssembleReply>(
+    let contract = Contract::of_house::<AssembleRequest, AssembleReply>(
         "context::assemble",
         "Fits a history into a model's window: says which results are left out and where results are cut, and gives the \
          messages.",
+        Class::Read,
         Visibility::Worker,
     )?;
     let context = Arc::clone(context);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use teamster_core::{context::Window, turn::State};
 use teamster_mesh::{Ctx, Function};
 use teamster_protocol::{
-    BlobRef, CallId, Fault, Message, Visibility,
+    BlobRef, CallId, Class, Contract, Fault, Message, Visibility,
     function::context::{ReadReply, ReadRequest},
     id::ParseError,
     limits,
@@ -18,10 +18,11 @@ const FORM_BYTES: usize = 128;
 
 /// The function.
 pub(crate) fn function(context: &Arc<Context>) -> Result<Function, ParseError> {
-    let contract = super::contract::<ReadRequest, ReadReply>(
+    let contract = Contract::of_house::<ReadRequest, ReadReply>(
         "context::read",
         "Reads the whole result of an earlier call of this conversation: one that was cut or left out. Results name their call \
          and the offset to go on with.",
+        Class::Read,
         Visibility::Agent,
     )?;
     let context = Arc::clone(context);

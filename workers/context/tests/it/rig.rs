@@ -18,19 +18,18 @@ use teamster_mesh::{
     serve::{Serving, serve},
 };
 use teamster_protocol::{
-    BlobRef, CallId, Class, Commit, Contract, Cursor, Digest, Event, Fault, FunctionId, Head, Lane,
-    Message, MessageId, Phase, Principal, RequestId, SessionId, TurnId, Visibility,
-    commit::{Bell, VERSION},
+    BlobRef, CallId, Class, Contract, Digest, Event, Fault, FunctionId, Message, MessageId, Phase,
+    Principal, RequestId, SessionId, TurnId, Visibility,
     function::{
         context::{AssembleReply, AssembleRequest, History, ReadReply, ReadRequest},
         router::{Model, ModelsGetRequest},
     },
-    id::{Incarnation, WorkerName},
+    id::WorkerName,
     input::TurnOptions,
     message::{Content, ResultKind, StopReason, WireCall},
     usage::Usage,
 };
-use teamster_testkit::{Secured, connect, prepare};
+use teamster_testkit::{Secured, connect, prepare, written};
 
 /// How long anything may take on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_mins(1);
@@ -195,25 +194,13 @@ pub(crate) fn results(messages: &[Message]) -> Vec<&str> {
         .collect()
 }
 
-/// The log of one session, written by hand.
-pub(crate) struct Writer {
-    mesh: Mesh,
-    session: SessionId,
-    pub(crate) n: u64,
-    seq: u64,
-    prev: Digest,
-}
+/// The log of one session.
+pub(crate) struct Writer(written::Writer);
 
 impl Writer {
     /// A session with one message, whose turn runs.
     pub(crate) async fn new(rig: &Rig, name: &str, text: &str) -> Self {
-        let mut writer = Self {
-            mesh: rig.mesh.clone(),
-            session: session(name),
-            n: 0,
-            seq: 0,
-            prev: Digest::ZERO,
-        };
+        let mut writer = Self(written::Writer::new(&rig.mesh, name));
         let begun = vec![
             Event::SessionCreated {
                 by: Principal::parse("me").expect("a principal"),
@@ -243,12 +230,12 @@ impl Writer {
 
     /// Adds a step: a generation with one call, and its result. The whole is stored where the log cannot hold it.
     pub(crate) async fn step(&mut self, n: u64, result: &str) {
-        let request = RequestId::of(&self.session, self.n + 1, 1);
+        let request = RequestId::of(&self.0.session, self.0.n + 1, 1);
         let whole = if context::fits(result) {
             None
         } else {
             let bytes = bytes::Bytes::from(result.to_owned());
-            Some(self.mesh.blobs().put(bytes).await.expect("is stored"))
+            Some(self.0.mesh.blobs().put(bytes).await.expect("is stored"))
         };
         let wire = WireCall {
             call: call(n),
@@ -288,37 +275,7 @@ impl Writer {
     }
 
     pub(crate) async fn commit(&mut self, events: Vec<Event>) {
-        self.n += 1;
-        let commit = Commit {
-            v: VERSION,
-            session: self.session.clone(),
-            n: self.n,
-            prev: self.prev,
-            at_ms: self.n * 1000,
-            head: Head {
-                phase: Phase::Active,
-                owner: Incarnation::parse("one").expect("an incarnation"),
-                bell: Bell {
-                    lane: Lane::In,
-                    seq: 1,
-                },
-                epoch: 1,
-                attempt: 0,
-                cursor: Cursor::default(),
-                deadline: None,
-            },
-            consumed: Vec::new(),
-            events,
-            outbox: Vec::new(),
-        };
-        let body = commit.encode().expect("a body");
-        self.prev = Digest::of(&body);
-        self.seq = self
-            .mesh
-            .log()
-            .commit(&self.session, body.into(), self.seq)
-            .await
-            .expect("stored");
+        self.0.commit(Phase::Active, events).await;
     }
 }
 

@@ -379,6 +379,18 @@ fn hook_event(point: Point, step: u32, call: Option<&CallId>, note: &HookNote) -
     })
 }
 
+/// What the hooks of a call said.
+fn heard(state: &State, point: Point, call: &CallId, notes: &[HookNote]) -> Vec<Event> {
+    let step = state
+        .turn
+        .as_ref()
+        .map_or(0, crate::turn::state::Turn::step);
+    notes
+        .iter()
+        .filter_map(|note| hook_event(point, step, Some(call), note))
+        .collect()
+}
+
 fn on_decided(
     state: &State,
     id: &CallId,
@@ -391,14 +403,7 @@ fn on_decided(
     let Some(call) = state.call(id).filter(undecided) else {
         return Vec::new();
     };
-    let step = state
-        .turn
-        .as_ref()
-        .map_or(0, crate::turn::state::Turn::step);
-    let mut events: Vec<Event> = notes
-        .iter()
-        .filter_map(|note| hook_event(Point::PreTrigger, step, Some(id), note))
-        .collect();
+    let mut events = heard(state, Point::PreTrigger, id, notes);
     events.push(match decided.clone() {
         Decided::Allow {
             class,
@@ -456,14 +461,7 @@ fn on_finished(state: &State, id: &CallId, finished: Event, notes: &[HookNote]) 
     if !is_open {
         return Vec::new();
     }
-    let step = state
-        .turn
-        .as_ref()
-        .map_or(0, crate::turn::state::Turn::step);
-    let mut events: Vec<Event> = notes
-        .iter()
-        .filter_map(|note| hook_event(Point::PostTrigger, step, Some(id), note))
-        .collect();
+    let mut events = heard(state, Point::PostTrigger, id, notes);
     events.push(finished);
     events
 }

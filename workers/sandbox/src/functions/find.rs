@@ -1,20 +1,20 @@
 //! `fs::find`: which paths match a glob.
 
-use std::ops::ControlFlow;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use teamster_protocol::{Class, Contract, limits};
 
 use crate::{
-    budget::Budget,
     error::Error,
-    functions::{contract as contract_of, items_max, list::here, open_path, with_near_name},
-    path::RelPath,
+    functions::{
+        contract as contract_of,
+        found::{Wanted, page},
+        list::here,
+        open_path,
+    },
     pattern::Glob,
     pool::Job,
     root::Kind,
-    walk::{self, Options},
 };
 
 /// Paths of an answer when the request states nothing.
@@ -66,48 +66,27 @@ pub(crate) fn contract() -> Contract {
 pub(crate) fn find(job: &Job, request: &Request) -> Result<Reply, Error> {
     let path = open_path(job, &request.path)?;
     let glob = Glob::new(&request.glob)?;
-    let items_max = items_max(request.max, ITEMS_DEFAULT);
-    let stop = job.stop.within(limits::FS_SEARCH_MAX);
-    let options = Options {
-        protected: &job.protected,
+    let wanted = Wanted {
+        path: &path,
         depth: limits::FS_DEPTH_MAX,
-        enters_git: path.is_in_git(),
-        after: request.after.as_deref().map(RelPath::parse).transpose()?,
-        stop: &stop,
+        max: request.max,
+        max_default: ITEMS_DEFAULT,
+        after: request.after.as_deref(),
+        noun: "paths",
     };
-    let dir = job
-        .root
-        .dir(&path)
-        .map_err(|error| with_near_name(job, &path, error))?;
-    let mut paths: Vec<String> = Vec::new();
-    let mut budget = Budget::of_answer();
-    let mut truncated = false;
-    let left_out = walk::walk(dir, &path, &options, |entry| {
-        if !glob.is_match(entry.path, &path) {
-            return ControlFlow::Continue(());
-        }
-        let mut found = entry.path.as_str().to_owned();
-        if entry.kind == Kind::Directory {
-            found.push('/');
-        }
-        if paths.len() == items_max || !budget.take(&found) {
-            truncated = true;
-            return ControlFlow::Break(());
-        }
-        paths.push(found);
-        ControlFlow::Continue(())
+    let page = page(job, &wanted, |entry| {
+        let slash = if entry.kind == Kind::Directory {
+            "/"
+        } else {
+            ""
+        };
+        glob.is_match(entry.path, &path)
+            .then(|| format!("{}{slash}", entry.path.as_str()))
     })?;
-    let end = if truncated {
-        "more follow: call again with `after` = `next`"
-    } else if left_out.cut.is_some() {
-        "not all"
-    } else {
-        "complete"
-    };
     Ok(Reply {
-        summary: format!("{} paths, {end}{}", paths.len(), left_out.sentence()),
-        next: paths.last().filter(|_| truncated).cloned(),
-        paths,
-        truncated,
+        summary: page.summary,
+        next: page.items.last().filter(|_| page.truncated).cloned(),
+        paths: page.items,
+        truncated: page.truncated,
     })
 }

@@ -1,19 +1,18 @@
 //! `fs::list`: what lies in a directory.
 
-use std::ops::ControlFlow;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use teamster_protocol::{Class, Contract, limits};
+use teamster_protocol::{Class, Contract};
 
 use crate::{
-    budget::Budget,
     error::Error,
-    functions::{contract as contract_of, items_max, open_path, with_near_name},
-    path::RelPath,
+    functions::{
+        contract as contract_of,
+        found::{Wanted, page},
+        open_path,
+    },
     pool::Job,
     root::Kind,
-    walk::{self, Options},
 };
 
 /// Levels that one listing may show.
@@ -85,59 +84,36 @@ pub(crate) fn contract() -> Contract {
 /// Lists.
 pub(crate) fn list(job: &Job, request: &Request) -> Result<Reply, Error> {
     let path = open_path(job, &request.path)?;
-    let items_max = items_max(request.max, ITEMS_DEFAULT);
     let depth = request
         .depth
         .map_or(1, |depth| usize::try_from(depth).unwrap_or(DEPTH_MAX));
-    let stop = job.stop.within(limits::FS_SEARCH_MAX);
-    let options = Options {
-        protected: &job.protected,
+    let wanted = Wanted {
+        path: &path,
         depth: depth.clamp(1, DEPTH_MAX),
-        enters_git: path.is_in_git(),
-        after: request.after.as_deref().map(RelPath::parse).transpose()?,
-        stop: &stop,
+        max: request.max,
+        max_default: ITEMS_DEFAULT,
+        after: request.after.as_deref(),
+        noun: "entries",
     };
-    let dir = job
-        .root
-        .dir(&path)
-        .map_err(|error| with_near_name(job, &path, error))?;
-    let mut entries: Vec<Item> = Vec::new();
-    let mut budget = Budget::of_answer();
-    let mut truncated = false;
-    let left_out = walk::walk(dir, &path, &options, |entry| {
+    let page = page(job, &wanted, |entry| {
         let bytes = match entry.kind {
             Kind::File => entry
                 .stat()
                 .and_then(|stat| u64::try_from(stat.st_size).ok()),
             _ => None,
         };
-        let item = Item {
+        Some(Item {
             path: entry.path.as_str().to_owned(),
             kind: entry.kind,
             bytes,
-        };
-        if entries.len() == items_max || !budget.take(&item) {
-            truncated = true;
-            return ControlFlow::Break(());
-        }
-        entries.push(item);
-        ControlFlow::Continue(())
+        })
     })?;
-    let end = if truncated {
-        "more follow: call again with `after` = `next`"
-    } else if left_out.cut.is_some() {
-        "not all"
-    } else {
-        "complete"
-    };
+    let last = page.items.last().filter(|_| page.truncated);
     Ok(Reply {
         path: path.as_str().to_owned(),
-        summary: format!("{} entries, {end}{}", entries.len(), left_out.sentence()),
-        next: entries
-            .last()
-            .filter(|_| truncated)
-            .map(|last| last.path.clone()),
-        entries,
-        truncated,
+        summary: page.summary,
+        next: last.map(|last| last.path.clone()),
+        entries: page.items,
+        truncated: page.truncated,
     })
 }

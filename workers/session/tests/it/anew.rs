@@ -18,7 +18,7 @@ use crate::rig::{
 /// A session that is deleted while a call is open, and the next one of its name. Returns the commit of the tombstone and its
 /// sequence.
 async fn two_lives(rig: &Rig) -> (u64, u64) {
-    let mut writer = Writer::new(rig, "s");
+    let mut writer = Writer::new(&rig.mesh, "s");
     let events = vec![created("old"), said("yesterday"), began(1)];
     writer.commit(Phase::Active, events).await;
     let answer = answered(2, "long ago", "p/a", 10, Some(1000));

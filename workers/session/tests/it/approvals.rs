@@ -40,7 +40,7 @@ fn resolution(entry: &ApprovalEntry) -> (String, Option<Resolution>) {
 
 /// A session that asks for a decision about call `number`.
 async fn asks(rig: &Rig, name: &str, number: u64) -> Writer {
-    let mut writer = Writer::new(rig, name);
+    let mut writer = Writer::new(&rig.mesh, name);
     writer
         .commit(Phase::Active, vec![created(name), said("write"), began(1)])
         .await;

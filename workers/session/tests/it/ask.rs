@@ -27,7 +27,7 @@ pub(crate) async fn turn(writer: &mut Writer, number: u64, question: &str, answe
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_committed_before_a_question_is_in_its_answer() {
     let rig = Rig::start().await;
-    let mut one = Writer::new(&rig, "one").await_created("First").await;
+    let mut one = begun(&rig, "one").await;
     for number in 1..=10 {
         turn(&mut one, number, "ask", &format!("answer {number}")).await;
         let info: SessionInfo = rig
@@ -77,7 +77,7 @@ async fn what_was_committed_before_a_question_is_in_its_answer() {
 async fn a_list_goes_on_where_it_was_and_holds_each_session_once() {
     let rig = Rig::start().await;
     for index in 0..7 {
-        let mut writer = Writer::new(&rig, &format!("s{index}"));
+        let mut writer = Writer::new(&rig.mesh, &format!("s{index}"));
         writer.commit(Phase::Idle, vec![created("x")]).await;
     }
     let mut names = Vec::new();
@@ -113,7 +113,7 @@ async fn a_list_goes_on_where_it_was_and_holds_each_session_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn dur_6_the_projection_grows_with_what_is_new() {
     let rig = Rig::start().await;
-    let mut one = Writer::new(&rig, "one").await_created("First").await;
+    let mut one = begun(&rig, "one").await;
     let answer = "an answer of some length ".repeat(80);
     let mut sizes = Vec::new();
     for part in 0..3 {
@@ -142,9 +142,9 @@ async fn dur_6_the_projection_grows_with_what_is_new() {
     assert!(third < 4 * new, "{third} bytes for {new} new ones");
 }
 
-impl Writer {
-    async fn await_created(mut self, title: &str) -> Self {
-        self.commit(Phase::Idle, vec![created(title)]).await;
-        self
-    }
+/// A session that was created.
+async fn begun(rig: &Rig, name: &str) -> Writer {
+    let mut writer = Writer::new(&rig.mesh, name);
+    writer.commit(Phase::Idle, vec![created("First")]).await;
+    writer
 }

@@ -27,9 +27,9 @@ async fn info(rig: &Rig, name: &str) -> SessionInfo {
 #[tokio::test(flavor = "multi_thread")]
 async fn dur_7_a_damaged_session_stays_listed_with_what_folds() {
     let rig = Rig::start().await;
-    let mut sound = Writer::new(&rig, "sound");
+    let mut sound = Writer::new(&rig.mesh, "sound");
     sound.commit(Phase::Idle, vec![created("sound")]).await;
-    let mut torn = Writer::new(&rig, "torn");
+    let mut torn = Writer::new(&rig.mesh, "torn");
     torn.commit(Phase::Idle, vec![created("torn")]).await;
     turn(&mut torn, 1, "before", "the break").await;
     let kept = (torn.n, torn.prev);
@@ -100,11 +100,11 @@ async fn dur_7_a_damaged_session_stays_listed_with_what_folds() {
 #[tokio::test(flavor = "multi_thread")]
 async fn dur_7_a_session_of_which_nothing_can_be_read_is_listed() {
     let rig = Rig::start().await;
-    let mut writer = Writer::new(&rig, "unreadable");
+    let mut writer = Writer::new(&rig.mesh, "unreadable");
     writer.store(b"{".to_vec()).await;
     let found = info(&rig, "unreadable").await;
     assert_eq!((found.status.as_str(), found.commits), ("damaged", 0));
-    let mut foreign = Writer::new(&rig, "foreign");
+    let mut foreign = Writer::new(&rig.mesh, "foreign");
     foreign.prev = Digest::of("another beginning");
     foreign.commit(Phase::Idle, vec![created("x")]).await;
     assert_eq!(info(&rig, "foreign").await.status, "damaged");

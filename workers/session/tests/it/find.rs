@@ -24,7 +24,7 @@ async fn find(rig: &Rig, query: &str) -> Vec<Hit> {
 }
 
 async fn library(rig: &Rig) {
-    let mut one = Writer::new(rig, "one");
+    let mut one = Writer::new(&rig.mesh, "one");
     one.commit(Phase::Idle, vec![created("Foxes")]).await;
     turn(
         &mut one,
@@ -34,7 +34,7 @@ async fn library(rig: &Rig) {
     )
     .await;
     turn(&mut one, 2, "Über-Größe und Café", "東京タワーは高い").await;
-    let mut two = Writer::new(rig, "two");
+    let mut two = Writer::new(&rig.mesh, "two");
     two.commit(
         Phase::Active,
         vec![created("Code"), said("call fs::read(a->b) 100%"), began(1)],

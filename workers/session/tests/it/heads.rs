@@ -21,7 +21,7 @@ async fn rises_to(rig: &Rig, writer: &Writer) -> Head {
 #[tokio::test(flavor = "multi_thread")]
 async fn sec_55_the_second_copy_of_a_head_rises_and_never_falls() {
     let mut rig = Rig::start().await;
-    let mut one = Writer::new(&rig, "one");
+    let mut one = Writer::new(&rig.mesh, "one");
     one.commit(Phase::Idle, vec![created("one")]).await;
     let young = rises_to(&rig, &one).await;
     turn(&mut one, 1, "ask", "answer").await;

@@ -16,7 +16,7 @@ const HOUR_MS: u64 = 3_600_000;
 
 /// Two sessions, over midnight: priced, unpriced and interrupted generations.
 async fn spend(rig: &Rig) {
-    let mut one = Writer::new(rig, "one");
+    let mut one = Writer::new(&rig.mesh, "one");
     one.at_ms = Some(EVENING_MS);
     one.commit(Phase::Active, vec![created("a"), said("x"), began(1)])
         .await;
@@ -30,7 +30,7 @@ async fn spend(rig: &Rig) {
         vec![answered(4, "z", "p/b", 20, None), ended(1)],
     )
     .await;
-    let mut two = Writer::new(rig, "two");
+    let mut two = Writer::new(&rig.mesh, "two");
     two.at_ms = Some(EVENING_MS + HOUR_MS);
     two.commit(Phase::Active, vec![created("b"), said("x"), began(1)])
         .await;
@@ -125,7 +125,7 @@ async fn obs_2_what_a_deleted_session_spent_stays_spent() {
     use CostBy::{Day, Model, Session};
     let mut rig = Rig::start().await;
     spend(&rig).await;
-    let mut gone = Writer::new(&rig, "gone");
+    let mut gone = Writer::new(&rig.mesh, "gone");
     gone.at_ms = Some(EVENING_MS);
     let events = vec![created("c"), said("x"), began(1)];
     gone.commit(Phase::Active, events).await;
@@ -255,7 +255,7 @@ async fn a_question_about_costs_that_makes_no_sense_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn absurd_figures_are_added_up_all_the_same() {
     let rig = Rig::start().await;
-    let mut one = Writer::new(&rig, "one");
+    let mut one = Writer::new(&rig.mesh, "one");
     one.commit(Phase::Active, vec![created("a"), said("x"), began(1)])
         .await;
     for n in 2..6 {

@@ -76,7 +76,7 @@ async fn read(reading: &mut Reading, known: &mut Known, count: usize) {
 
 /// A session of 1 + 4 notices a turn.
 async fn session_of(rig: &Rig, name: &str, turns: u64) -> Writer {
-    let mut writer = Writer::new(rig, name);
+    let mut writer = Writer::new(&rig.mesh, name);
     writer.commit(Phase::Idle, vec![created(name)]).await;
     for number in 1..=turns {
         turn(&mut writer, number, "ask", "answer").await;
@@ -118,7 +118,7 @@ async fn web_1_a_place_that_is_gone_is_told_once() {
         matches!(first, Some(Told::Jumped { begun, .. }) if begun == known.last + 1),
         "{first:?}"
     );
-    let mut writer = Writer::new(&rig, "two");
+    let mut writer = Writer::new(&rig.mesh, "two");
     writer.commit(Phase::Idle, vec![created("two")]).await;
     read(&mut reading, &mut other, 1).await;
     assert_eq!(other.seen.keys().collect::<Vec<_>>(), [&session("two")]);
@@ -210,7 +210,7 @@ async fn web_1_a_deleted_stream_of_notices_is_made_anew_and_consumers_are_told()
         let next = wait::within(LIMIT, "a word about the hole", reading.next()).await;
         known.take(next.expect("open"));
     }
-    let mut writer = Writer::new(&rig, "three");
+    let mut writer = Writer::new(&rig.mesh, "three");
     writer.commit(Phase::Idle, vec![created("three")]).await;
     while !known.seen.contains_key(&session("three")) {
         let next = wait::within(LIMIT, "the next notice", reading.next()).await;

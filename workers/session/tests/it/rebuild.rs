@@ -63,12 +63,12 @@ async fn answers(rig: &Rig, names: &[&str]) -> Value {
 
 /// Sessions of every kind.
 async fn history(rig: &Rig) -> Vec<&'static str> {
-    let mut plain = Writer::new(rig, "plain");
+    let mut plain = Writer::new(&rig.mesh, "plain");
     plain.commit(Phase::Idle, vec![created("plain")]).await;
     for number in 1..=20 {
         turn(&mut plain, number, "ask", &format!("answer {number}")).await;
     }
-    let mut asks = Writer::new(rig, "asks");
+    let mut asks = Writer::new(&rig.mesh, "asks");
     asks.commit(
         Phase::Active,
         vec![created("asks"), said("write"), began(1)],
@@ -84,11 +84,11 @@ async fn history(rig: &Rig) -> Vec<&'static str> {
     .await;
     asks.commit(Phase::Active, vec![interrupted(4, 3, None)])
         .await;
-    let mut damaged = Writer::new(rig, "damaged");
+    let mut damaged = Writer::new(&rig.mesh, "damaged");
     damaged.commit(Phase::Idle, vec![created("damaged")]).await;
     damaged.store(b"torn".to_vec()).await;
     damaged.commit(Phase::Idle, vec![said("lost")]).await;
-    let mut mended = Writer::new(rig, "mended");
+    let mut mended = Writer::new(&rig.mesh, "mended");
     mended.commit(Phase::Idle, vec![created("mended")]).await;
     let kept = mended.prev;
     mended.store(b"torn".to_vec()).await;
@@ -116,7 +116,7 @@ async fn history(rig: &Rig) -> Vec<&'static str> {
 /// A session that asked for a decision and was deleted; of its log the tombstone is left.
 async fn deleted_session(rig: &Rig, name: &str) -> Writer {
     let number = if name == "gone" { 11 } else { 12 };
-    let mut writer = Writer::new(rig, name);
+    let mut writer = Writer::new(&rig.mesh, name);
     writer
         .commit(
             Phase::Active,
@@ -217,7 +217,7 @@ async fn a_file_that_is_deleted_while_turns_run_loses_nothing() {
     let is_done = Arc::new(AtomicBool::new(false));
     let mut writers = Vec::new();
     for name in names {
-        let mut writer = Writer::new(&rig, name);
+        let mut writer = Writer::new(&rig.mesh, name);
         writer.commit(Phase::Idle, vec![created(name)]).await;
         let is_done = Arc::clone(&is_done);
         let asker = rig.asker();
@@ -313,7 +313,7 @@ async fn a_file_that_cannot_be_used_is_replaced() {
         })
         .await;
     }
-    let mut plain = Writer::new(&rig, "more");
+    let mut plain = Writer::new(&rig.mesh, "more");
     plain.commit(Phase::Idle, vec![created("more")]).await;
     let kept = answers(&rig, &names).await;
     spoil(&rig.file(), "without a table");
@@ -342,7 +342,7 @@ fn a_place_that_cannot_hold_a_file_is_named() {
 async fn a_log_that_went_back_is_projected_anew() {
     for is_running in [true, false] {
         let mut rig = Rig::start().await;
-        let mut one = Writer::new(&rig, "one");
+        let mut one = Writer::new(&rig.mesh, "one");
         one.commit(Phase::Idle, vec![created("one")]).await;
         let before = answers(&rig, &["one"]).await;
         rig.nats.kill().await;
@@ -393,7 +393,7 @@ fn copy_all(from: &Path, to: &Path) {
 async fn a_question_during_a_rebuild_is_answered_whole_or_not_at_all() {
     let mut rig = Rig::without_worker().await;
     for index in 0..40 {
-        let mut writer = Writer::new(&rig, &format!("s{index}"));
+        let mut writer = Writer::new(&rig.mesh, &format!("s{index}"));
         writer.commit(Phase::Idle, vec![created("x")]).await;
         for _ in 0..15 {
             writer.commit(Phase::Idle, vec![said("word")]).await;

@@ -18,7 +18,7 @@ fn now_ms() -> u64 {
 
 /// A session that says the word.
 async fn says(rig: &Rig, name: &str) -> Writer {
-    let mut writer = Writer::new(rig, name);
+    let mut writer = Writer::new(&rig.mesh, name);
     writer.at_ms = Some(now_ms());
     let words = format!("{WORD} {}", "and more ".repeat(200));
     writer
@@ -76,7 +76,7 @@ async fn nothing_remains(rig: &Rig, name: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn dur_9_notices_and_rows_of_a_deleted_session_are_erased() {
     let mut rig = Rig::start().await;
-    let mut stays = Writer::new(&rig, "stays");
+    let mut stays = Writer::new(&rig.mesh, "stays");
     stays.at_ms = Some(now_ms());
     stays.commit(Phase::Idle, vec![created("stays")]).await;
     for is_away in [false, true] {
@@ -116,7 +116,7 @@ async fn dur_9_notices_of_a_session_created_anew_are_kept() {
     .await;
     // Looked at once more, by a worker that knows nothing.
     rig.start_worker().await;
-    let mut next = Writer::new(&rig, "next");
+    let mut next = Writer::new(&rig.mesh, "next");
     next.at_ms = Some(now_ms());
     next.commit(Phase::Idle, vec![created("x")]).await;
     next.commit(Phase::Deleted, vec![deleted(0, Vec::new())])

@@ -9,20 +9,18 @@ use teamster_mesh::{
     serve::{Serving, serve},
 };
 use teamster_protocol::{
-    ApprovalId, Arguments, BlobRef, CallId, Class, Commit, Cursor, Data, Digest, Event, Fault,
-    FunctionId, Head, Lane, Message, MessageId, Phase, Principal, RequestId, SessionId, Trust,
-    TurnId,
-    commit::{Bell, VERSION},
+    ApprovalId, Arguments, BlobRef, CallId, Digest, Event, Fault, FunctionId, Message, MessageId,
+    Principal, RequestId, SessionId, TurnId,
     event::{ApprovalDigest, EndReason},
     function::router::{CompletionError, ErrorKind},
-    id::Incarnation,
     input::{Decision, TurnOptions},
     message::{Content, ResultKind, StopReason, WireCall},
-    policy::{Effect, Judgement, Labels},
+    policy::Effect,
     usage::{NanoUsd, Spent, Usage},
 };
 use teamster_session::{Config, worker};
-use teamster_testkit::{Nats, connect, prepare};
+pub(crate) use teamster_testkit::written::Writer;
+use teamster_testkit::{Nats, connect, prepare, written::judgement};
 
 /// How long anything may take on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_mins(1);
@@ -258,19 +256,7 @@ pub(crate) fn requested(number: u64) -> Event {
         call: call(number),
         function: FunctionId::parse("fs::write").expect("an id"),
         arguments: asked(),
-        judgement: Judgement {
-            effect: Effect::Ask,
-            layer: "workspace".to_owned(),
-            rule: "0: ask fs::write".to_owned(),
-            labels: Labels {
-                class: Class::Write,
-                data: Data::Business,
-                trust: Trust::Trusted,
-            },
-            target: Some("a.txt".to_owned()),
-            policy: Digest::of("policy"),
-            ask_ttl_ms: None,
-        },
+        judgement: judgement(Effect::Ask, "a.txt"),
         holder: FunctionId::parse("approval::gate").expect("an id"),
         rest: Vec::new(),
         expires_at_ms: 1_000_000,
@@ -327,80 +313,5 @@ pub(crate) fn kept_whole(number: u64, whole: BlobRef) -> Event {
         text: "a part".to_owned(),
         whole: Some(whole),
         duration_ms: 1,
-    }
-}
-
-/// The log of one session, written by hand.
-pub(crate) struct Writer {
-    mesh: Mesh,
-    pub(crate) session: SessionId,
-    pub(crate) n: u64,
-    pub(crate) seq: u64,
-    pub(crate) prev: Digest,
-    /// When commits are made; their number in seconds if not said.
-    pub(crate) at_ms: Option<u64>,
-}
-
-impl Writer {
-    /// A session that was never written.
-    pub(crate) fn new(rig: &Rig, name: &str) -> Self {
-        Self::by(&rig.mesh, name)
-    }
-
-    /// A session that was never written, by this connection.
-    pub(crate) fn by(mesh: &Mesh, name: &str) -> Self {
-        Self {
-            mesh: mesh.clone(),
-            session: session(name),
-            n: 0,
-            seq: 0,
-            prev: Digest::ZERO,
-            at_ms: None,
-        }
-    }
-
-    /// Adds a commit. Its time is its number in seconds.
-    pub(crate) async fn commit(&mut self, phase: Phase, events: Vec<Event>) {
-        let body = self.body(phase, events);
-        self.store(body).await;
-    }
-
-    /// Adds bytes, whatever they are.
-    pub(crate) async fn store(&mut self, body: Vec<u8>) {
-        self.prev = Digest::of(&body);
-        self.seq = self
-            .mesh
-            .log()
-            .commit(&self.session, body.into(), self.seq)
-            .await
-            .expect("stored");
-    }
-
-    /// The bytes of the next commit.
-    pub(crate) fn body(&mut self, phase: Phase, events: Vec<Event>) -> Vec<u8> {
-        self.n += 1;
-        let commit = Commit {
-            v: VERSION,
-            session: self.session.clone(),
-            n: self.n,
-            prev: self.prev,
-            at_ms: self.at_ms.unwrap_or(self.n * 1000),
-            head: Head {
-                phase,
-                owner: Incarnation::parse("one").expect("an incarnation"),
-                bell: Bell {
-                    lane: Lane::In,
-                    seq: 1,
-                },
-                epoch: 1,
-                attempt: 0,
-                cursor: Cursor::default(),
-                deadline: None,
-            },
-            consumed: Vec::new(),
-            events,
-            outbox: Vec::new(),
-        };
-        commit.encode().expect("a body")
     }
 }

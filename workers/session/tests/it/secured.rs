@@ -29,7 +29,7 @@ async fn the_worker_has_the_rights_that_it_needs_and_workers_cannot_ask_it() {
         .await
         .expect("served");
     let harness = connect(&secured, "harness").await;
-    let mut writer = Writer::by(&harness, "one");
+    let mut writer = Writer::new(&harness, "one");
     writer.commit(Phase::Idle, vec![created("one")]).await;
     turn(&mut writer, 1, "ask", "answer").await;
 

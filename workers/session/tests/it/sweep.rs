@@ -110,7 +110,7 @@ async fn dur_6_a_kill_in_the_middle_of_a_sweep_loses_no_named_value_and_the_next
     let rig = Rig::without_worker().await;
     let named = some(&rig, "named", 6).await;
     let unnamed = some(&rig, "lost", 8).await;
-    naming(Writer::new(&rig, "one"), &named).await;
+    naming(Writer::new(&rig.mesh, "one"), &named).await;
     killed_at(&rig, |proxy| proxy.hold_publish(PLACE, 5)).await;
     assert!(
         is_empty(&rig.file()),

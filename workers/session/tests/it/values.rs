@@ -74,8 +74,8 @@ async fn dur_6_values_of_a_deleted_session_go_a_day_later_and_no_others() {
     let own = put(&mesh, "of the one that goes").await;
     let lost = put(&mesh, "stored before a crash").await;
     let again = put(&mesh, "stored twice").await;
-    naming(Writer::new(&rig, "stays"), &[kept, shared]).await;
-    let mut goes = naming(Writer::new(&rig, "goes"), &[shared, own]).await;
+    naming(Writer::new(&rig.mesh, "stays"), &[kept, shared]).await;
+    let mut goes = naming(Writer::new(&rig.mesh, "goes"), &[shared, own]).await;
     rig.start_worker().await;
     noted(&rig.file(), &[lost, again]).await;
     goes.commit(Phase::Deleted, vec![deleted(1, Vec::new())])
@@ -117,7 +117,7 @@ async fn dur_6_the_rights_of_the_worker_are_enough_to_remove_values() {
     let harness = connect(&secured, "harness").await;
     let named = put(&harness, "named").await;
     let lost = put(&harness, "lost").await;
-    naming(Writer::by(&harness, "one"), &[named]).await;
+    naming(Writer::new(&harness, "one"), &[named]).await;
     let config = Config {
         file: Some(file.clone()),
     };
