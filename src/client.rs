@@ -296,10 +296,19 @@ impl Client {
         Ok(false)
     }
 
-    /// How many accepted messages of a session no turn has taken up yet. A message that is just being taken up may count.
+    /// How many accepted messages of a session no turn has taken up yet.
     pub async fn queued(&self, session: &SessionId) -> Result<u64, Error> {
         let lanes = self.mesh.lanes();
-        lanes.waiting(session).await.map_err(Error::Mesh)
+        // The queue is read first: what has left it by then stands in the log that is read after it.
+        let waiting = lanes.waiting(session).await.map_err(Error::Mesh)?;
+        if waiting == 0 {
+            return Ok(0);
+        }
+        let tail = self.mesh.log().tail(session).await.map_err(Error::Mesh)?;
+        let commit = tail.and_then(|tail| Commit::decode(&tail.body).ok());
+        let cursor = commit.map_or(0, |commit| commit.head.cursor.input);
+        let left = lanes.unconsumed(session, cursor).await;
+        left.map_err(Error::Mesh)
     }
 
     /// A session's whole log, oldest first, each commit with its stream sequence. Commits whose loss was accepted are left out.

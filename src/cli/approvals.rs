@@ -136,7 +136,16 @@ pub(super) async fn run(global: &Global, out: &Output, command: Command) -> Resu
 }
 
 async fn list(out: &Output, client: &Client, options: &Ls) -> Result<Exit, Failure> {
-    let pending = client.pending(options.session.as_ref()).await?;
+    // The form of `show` and of `history`: a request, and what became of it once something has.
+    let pending: Vec<GetReply> = client
+        .pending(options.session.as_ref())
+        .await?
+        .into_iter()
+        .map(|request| GetReply {
+            request,
+            resolution: None,
+        })
+        .collect();
     match out.format {
         Format::Json => out.document(&json!({ "v": 1, "pending": pending }))?,
         Format::JsonLines => {
@@ -148,12 +157,12 @@ async fn list(out: &Output, client: &Client, options: &Ls) -> Result<Exit, Failu
             if pending.is_empty() {
                 out.note("nothing waits for a decision");
             }
-            for one in &pending {
+            for one in pending.iter().map(|one| &one.request) {
                 out.line(&format!(
                     "{}  {}  {}  expires {}  session {}",
                     one.approval_id,
                     one.function,
-                    display::ascii(one.judgement.target.as_deref().unwrap_or("-")),
+                    show::about(one),
                     show::in_words(one.expires_at_ms.saturating_sub(show::now_ms()) / 1000),
                     display::ascii(one.session_id.as_str()),
                 ))?;

@@ -10,7 +10,7 @@ pub enum Exit {
     Completed = 0,
     /// Failed.
     Failed = 1,
-    /// The command line or the configuration is wrong.
+    /// The command line, the configuration or the request is wrong: the same again fails again.
     Usage = 2,
     /// A person must decide before the turn goes on.
     Waiting = 3,
@@ -50,16 +50,16 @@ impl Exit {
         }
     }
 
-    /// What a fault means.
+    /// What a fault means: its class says so, and three codes that say that nobody is there. `docs/errors.md` has the rule.
     pub fn of_fault(fault: &Fault) -> Self {
         match (fault.code.as_str(), fault.class) {
             ("mesh.no_responders" | "mesh.unavailable" | "mesh.callee_lost", _) => {
                 Self::Unavailable
             }
-            ("mesh.bad_request", _) => Self::Usage,
+            (_, FaultClass::Caller) => Self::Usage,
             (_, FaultClass::Busy) => Self::TryAgain,
             (_, FaultClass::Denied) => Self::Refused,
-            (_, FaultClass::Caller | FaultClass::Gone | FaultClass::Internal) => Self::Failed,
+            (_, FaultClass::Gone | FaultClass::Internal) => Self::Failed,
         }
     }
 }
@@ -96,6 +96,8 @@ mod tests {
             (Fault::busy("mesh.timeout", ""), 75),
             (Fault::denied("approval.denied", ""), 4),
             (Fault::caller("mesh.bad_request", ""), 2),
+            (Fault::caller("sandbox.bad_request", ""), 2),
+            (Fault::internal("mesh.panic", ""), 1),
             (Fault::gone("approval.unknown", ""), 1),
         ] {
             assert_eq!(Exit::of_fault(&fault).code(), code, "{fault:?}");

@@ -104,15 +104,19 @@ async fn list(global: &Global, out: &Output, options: Ls) -> Result<Exit, Failur
             }
         }
         Format::Text => {
-            for (entry, contract) in &entries {
-                let first = entry.description.lines().next().unwrap_or_default();
-                out.line(&format!(
-                    "{:<28} {:<12} {:<9} {}",
-                    entry.function_id,
-                    show::word(&entry.class),
-                    show::word(&contract.visibility),
-                    display::terminal(first)
-                ))?;
+            let rows: Vec<Vec<String>> = entries
+                .iter()
+                .map(|(entry, contract)| {
+                    vec![
+                        entry.function_id.to_string(),
+                        show::word(&entry.class),
+                        show::word(&contract.visibility),
+                        brief(&entry.description),
+                    ]
+                })
+                .collect();
+            for line in show::columns(&rows) {
+                out.line(&display::terminal(&line))?;
             }
         }
     }
@@ -191,6 +195,19 @@ async fn call(global: &Global, out: &Output, options: Call) -> Result<Exit, Fail
         out.document(&json!({ "v": 1, "reply": value }))?;
     }
     Ok(Exit::Completed)
+}
+
+/// The first sentence of a description, as much of it as a line has room for; `info` shows all of it.
+fn brief(description: &str) -> String {
+    const BYTES_MAX: usize = 72;
+    let line = description.lines().next().unwrap_or_default();
+    let sentence = line.split_inclusive(". ").next().unwrap_or_default().trim();
+    if sentence.len() <= BYTES_MAX {
+        return sentence.to_owned();
+    }
+    let head = text::head(sentence, BYTES_MAX - 3);
+    let whole_words = head.rsplit_once(' ').map_or(head, |(words, _)| words);
+    format!("{whole_words}...")
 }
 
 /// Where the request itself is wrong and nobody said what to do, the form of the function helps.

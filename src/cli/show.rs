@@ -12,6 +12,7 @@ use teamster_protocol::{
     function::approval::{GetReply, Pending, Resolution},
     input::Decision,
     policy::Judgement,
+    text,
 };
 
 use super::status::grouped;
@@ -35,6 +36,42 @@ pub(super) fn versioned(reply: &impl Serialize) -> serde_json::Value {
         }
         _ => serde_json::json!({ "v": 1, "value": value }),
     }
+}
+
+/// Rows as lines whose columns stand below each other, two spaces apart; the last one is as wide as it is.
+pub(super) fn columns(rows: &[Vec<String>]) -> Vec<String> {
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..count).map(width).collect();
+    rows.iter()
+        .map(|row| {
+            let cells = row.iter().zip(&widths);
+            let cells: Vec<String> = cells
+                .map(|(cell, width)| format!("{cell:<width$}"))
+                .collect();
+            cells.join("  ").trim_end().to_owned()
+        })
+        .collect()
+}
+
+/// What a call is about, in a few words: what its target names, else the command that it runs, else how its arguments begin.
+pub(super) fn about(pending: &Pending) -> String {
+    const BYTES_MAX: usize = 120;
+    let argv = || {
+        let argv: Vec<String> = serde_json::from_value(pending.arguments.pointer("/argv")?).ok()?;
+        let words: Vec<_> = argv.iter().map(|word| text::shell(word)).collect();
+        Some(words.join(" "))
+    };
+    let about = pending
+        .judgement
+        .target
+        .clone()
+        .or_else(argv)
+        .unwrap_or_else(|| pending.arguments.as_str().to_owned());
+    display::ascii(&text::cut(&about, BYTES_MAX))
 }
 
 /// The whole request for a decision.
@@ -321,6 +358,33 @@ mod tests {
             assert!(shown.contains(part), "{shown}");
         }
         assert!(!shown.contains('\u{1b}'));
+    }
+
+    #[test]
+    fn columns_stand_below_each_other() {
+        let rows = [["a", "bb", "long text"], ["ccc", "ä", ""]];
+        let rows = rows.map(|row| row.map(str::to_owned).to_vec());
+        assert_eq!(columns(&rows), ["a    bb  long text", "ccc  ä"]);
+        assert!(columns(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_line_says_what_a_call_is_about() {
+        for (arguments, target, says) in [
+            (r#"{"argv":["sh","-c","echo hi"]}"#, None, "sh -c 'echo hi'"),
+            (r#"{"argv":["rm","it's"]}"#, None, r"rm 'it'\''s'"),
+            (r#"{"path":"a b","content":""}"#, Some("a b"), "a b"),
+            (r#"{"what":"x"}"#, None, r#"{"what":"x"}"#),
+            (r#"{"argv":"x"}"#, None, r#"{"argv":"x"}"#),
+            ("{}", None, "{}"),
+        ] {
+            let mut pending = request(arguments);
+            pending.judgement.target = target.map(str::to_owned);
+            assert_eq!(about(&pending), says);
+        }
+        let long = request(&format!(r#"{{"argv":["{}\u001b"]}}"#, "x".repeat(500)));
+        let shown = about(&long);
+        assert!(shown.len() < 160 && shown.is_ascii(), "{shown}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use teamster_core::display;
-use teamster_protocol::{Commit, Lane, Phase, SessionId, TurnId, text};
+use teamster_protocol::{SessionId, TurnId, text};
 
 use super::{
     Global,
@@ -12,7 +12,6 @@ use super::{
     reach::{self, Absent},
     show, status,
 };
-use crate::client::Client;
 
 /// Stop the turn that a session runs. The stop is durable; the turn ends within seconds whatever its functions do.
 #[derive(Debug, Args)]
@@ -27,7 +26,8 @@ pub(super) struct Options {
 
 pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Result<Exit, Failure> {
     let client = reach::client(global, out, Absent::Resume).await?;
-    let waiting = waiting(&client, &options.session).await?;
+    // They begin a turn of their own when the one that runs is stopped.
+    let waiting = client.queued(&options.session).await?;
     let reply = client.stop(&options.session, options.turn.as_ref()).await?;
     let queued = if reply.stopping { waiting } else { 0 };
     if out.is_text() {
@@ -59,17 +59,4 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
         out.document(&document)?;
     }
     Ok(Exit::Completed)
-}
-
-/// How many messages wait behind the turn that runs: they begin a turn of their own when it is stopped.
-async fn waiting(client: &Client, session: &SessionId) -> Result<u64, Failure> {
-    let Some(tail) = client.mesh().log().tail(session).await? else {
-        return Ok(0);
-    };
-    let queued = client.queued(session).await?;
-    // The message that rang for the running turn stays in the queue as its lease.
-    let is_leased = Commit::decode(&tail.body).is_ok_and(|commit| {
-        commit.head.phase == Phase::Active && commit.head.bell.lane == Lane::In
-    });
-    Ok(queued.saturating_sub(is_leased.into()))
 }

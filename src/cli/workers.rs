@@ -93,20 +93,34 @@ async fn list(global: &Global, out: &Output) -> Result<Exit, Failure> {
             }
         }
         Format::Text => {
-            out.line("WORKER          VERSION   FUNCTIONS  PROCESS                           PING       CALLS  ERRORS")?;
+            let mut rows = vec![
+                [
+                    "WORKER",
+                    "VERSION",
+                    "FUNCTIONS",
+                    "PROCESS",
+                    "PING",
+                    "CALLS",
+                    "ERRORS",
+                ]
+                .map(str::to_owned)
+                .to_vec(),
+            ];
             for worker in &shown {
-                for process in &worker.processes {
-                    out.line(&format!(
-                        "{:<15} {:<9} {:>9}  {:<32}  {:<9} {:>6}  {:>6}",
-                        display::terminal(&worker.name),
-                        display::terminal(&worker.version),
-                        worker.functions,
-                        display::terminal(&process.incarnation),
+                rows.extend(worker.processes.iter().map(|process| {
+                    vec![
+                        worker.name.clone(),
+                        worker.version.clone(),
+                        worker.functions.to_string(),
+                        process.incarnation.clone(),
                         process.ping(),
-                        process.requests,
-                        process.errors,
-                    ))?;
-                }
+                        process.requests.to_string(),
+                        process.errors.to_string(),
+                    ]
+                }));
+            }
+            for line in show::columns(&rows) {
+                out.line(&display::terminal(&line))?;
             }
         }
     }
@@ -117,7 +131,12 @@ async fn list(global: &Global, out: &Output) -> Result<Exit, Failure> {
         .count();
     if silent > 0 {
         out.note(&format!(
-            "{silent} do not answer: they have just ended, or hang; a registration ends by itself within 30 s"
+            "{} not answer: killed, revoked or hanging; a registration is late then and ends by itself, 30 s after it was renewed last",
+            if silent == 1 {
+                "1 process does".to_owned()
+            } else {
+                format!("{silent} processes do")
+            }
         ));
     }
     Ok(Exit::Completed)

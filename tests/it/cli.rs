@@ -402,7 +402,7 @@ async fn appr_4_another_digest_approves_nothing(place: &Place, approval: &str) {
     check_failure(
         &arguments,
         &place.run(&arguments).await,
-        (1, "approval.stale_digest"),
+        (2, "approval.stale_digest"),
     );
     let arguments = ["approvals", "approve", approval, "--json"];
     check_failure(
@@ -444,7 +444,7 @@ async fn a_waiting_run_ends_when_somebody_decides_elsewhere(place: &Place) {
         let list = ["approvals", "ls", "--session", "waiting", "--json"];
         let approval = wait::some(LIMIT, "the call is held", || async {
             let listed = document(&place.run(&list).await);
-            listed["pending"][0]["approval_id"]
+            listed["pending"][0]["request"]["approval_id"]
                 .as_str()
                 .map(str::to_owned)
         })
@@ -530,7 +530,11 @@ async fn appr_1_an_answer_to_a_dead_request_says_why(place: &Place, approval: &s
     );
     let listed = document(&place.run(&["approvals", "ls", "--json"]).await);
     let pending = listed["pending"].as_array().expect("a list");
-    assert!(pending.iter().all(|one| one["approval_id"] != approval));
+    assert!(
+        pending
+            .iter()
+            .all(|one| one["request"]["approval_id"] != approval)
+    );
 }
 
 /// `run` starts a mesh by itself, and with `--approvals deny` says no in the user's name.

@@ -67,13 +67,21 @@ impl Chat<'_> {
     }
 
     async fn line(&mut self, line: Line) -> Result<Option<Exit>, Failure> {
+        self.lines_read += u64::from(!matches!(line, Line::End));
         let wrong = match line {
             Line::Text(line) => return self.typed(&line).await,
-            Line::End if self.draft.is_open() => Failure::usage(
-                "cli.open_message",
-                "the input ends within a message of several lines",
-            )
-            .hint("end it with \"\"\", or leave out the backslash before the last line end"),
+            Line::End if self.draft.is_open() => {
+                let failure = Failure::usage(
+                    "cli.open_message",
+                    "the input ends within a message of several lines",
+                )
+                .hint("end it with \"\"\", or leave out the backslash before the last line end");
+                // Nothing follows that could be left unread.
+                if !self.is_person {
+                    return Err(failure);
+                }
+                failure
+            }
             Line::End if self.question.is_some() => {
                 self.put_aside();
                 return Ok(Some(Exit::Completed));
@@ -88,9 +96,15 @@ impl Chat<'_> {
         self.complain(wrong)
     }
 
-    /// What a person is told, a script fails with: what follows was written for another answer.
-    fn complain(&mut self, failure: Failure) -> Result<Option<Exit>, Failure> {
+    /// What a person is told, a script fails with: what follows was written for another answer. So it is said from where on
+    /// nothing was read.
+    fn complain(&mut self, mut failure: Failure) -> Result<Option<Exit>, Failure> {
         if !self.is_person {
+            let line = self.lines_read;
+            failure.message = format!(
+                "line {line} of the input: {}; the lines behind it were not read",
+                failure.message
+            );
             return Err(failure);
         }
         self.draft.clear();

@@ -103,6 +103,8 @@ pub(super) struct Chat<'a> {
     pub(super) interrupted_at: Option<Instant>,
     pub(super) stopped_at: Option<Instant>,
     pub(super) is_lost: bool,
+    /// Lines that came from the input.
+    pub(super) lines_read: u64,
     pub(super) model: Option<String>,
 }
 
@@ -177,6 +179,7 @@ impl<'a> Chat<'a> {
             last: Exit::Completed,
             interrupted_at: None,
             stopped_at: None,
+            lines_read: 0,
             is_lost: false,
             model: None,
         }

@@ -68,7 +68,7 @@ impl Health {
     /// The time of the answer in words.
     pub(in crate::cli) fn ping(&self) -> String {
         self.ping_ms
-            .map_or_else(|| "silent".to_owned(), |ms| format!("{ms:.1} ms"))
+            .map_or_else(|| "late".to_owned(), |ms| format!("{ms:.1} ms"))
     }
 
     /// Milliseconds that a call took on average.

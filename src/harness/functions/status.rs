@@ -32,10 +32,16 @@ async fn status(
     shared: Arc<Shared>,
     request: StatusRequest,
 ) -> Result<StatusReply, Fault> {
-    // The queue is read first: what has left it by then stands in the log that is read after it.
-    let queued = ctx.mesh.lanes().waiting(&request.session_id).await?;
-    let state = read(&ctx, &shared, &request.session_id).await?;
-    exists(&state, queued)?;
+    // Whether anything waits is read first: what has left the queue by then stands in the log that is read after it.
+    let lanes = ctx.mesh.lanes();
+    let session = &request.session_id;
+    let waiting = lanes.waiting(session).await?;
+    let state = read(&ctx, &shared, session).await?;
+    exists(&state, waiting)?;
+    let queued = match waiting {
+        0 => 0,
+        _ => lanes.unconsumed(session, state.cursor.input).await?,
+    };
     Ok(reply(&state, queued))
 }
 

@@ -94,7 +94,7 @@ async fn forks_and_exports(place: &Place) {
     for at in [1, first - 1] {
         let at = at.to_string();
         let fork = ["sessions", "fork", "s", "--at", &at, "--json"];
-        check_failure(&fork, &place.run(&fork).await, (1, "session.no_commit"));
+        check_failure(&fork, &place.run(&fork).await, (2, "session.no_commit"));
     }
     json(place, &["sessions", "fork", "s", "--id", "copy"]).await;
     // A fork under the name of a deleted session shows what it took over.

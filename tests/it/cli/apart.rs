@@ -62,7 +62,7 @@ async fn a_waiting_run_starts_a_killed_mesh_again() {
         let list = ["approvals", "ls", "--json"];
         let approval = wait::some(LIMIT, "the call is held", || async {
             let listed = document(&place.run(&list).await);
-            listed["pending"][0]["approval_id"]
+            listed["pending"][0]["request"]["approval_id"]
                 .as_str()
                 .map(str::to_owned)
         })

@@ -131,7 +131,7 @@ async fn the_code_is_that_of_the_last_turn(place: &Place) {
 async fn what_cannot_be_meant_ends_a_script(place: &Place) {
     let long = [vec![b'x'; 200_000], b"\n".to_vec()].concat();
     for (input, want) in [
-        (&b"/nonsense\nhello\n"[..], "cli.command"),
+        (&b"\n/nonsense\nhello\n"[..], "cli.command"),
         (b"\"\"\"\nhello\n", "cli.open_message"),
         (b"\xff\xfe\n", "cli.stdin"),
         (&long, "cli.message_too_long"),
@@ -140,6 +140,14 @@ async fn what_cannot_be_meant_ends_a_script(place: &Place) {
         let output = script(place, &arguments[1..], input).await;
         check_failure(&arguments, &output, (2, want));
         assert_eq!(document(&output)["turns"], serde_json::json!([]));
+        let told = document(&output)["error"]["message"].to_string();
+        let unread = match want {
+            "cli.command" => Some("line 2 of the input: there is no command /nonsense"),
+            "cli.open_message" => None,
+            _ => Some("line 1 of the input: "),
+        };
+        assert_eq!(told.contains("were not read"), unread.is_some(), "{told}");
+        assert!(told.contains(unread.unwrap_or_default()), "{told}");
     }
 }
 
@@ -376,7 +384,7 @@ async fn a_person_pastes_edits_and_is_overtaken() {
     let list = ["approvals", "ls", "--json"];
     let approval = wait::some(LIMIT, "the call is held", || async {
         let listed = document(&place.run(&list).await);
-        listed["pending"][0]["approval_id"]
+        listed["pending"][0]["request"]["approval_id"]
             .as_str()
             .map(str::to_owned)
     })

@@ -22,7 +22,8 @@ pub(super) async fn a_message_behind_an_approval_shows_as_queued(place: &Place) 
 /// The message is stored, nobody can be asked, and the turn in front goes no further by itself.
 pub(super) async fn a_run_behind_an_approval_names_it_and_ends(place: &Place) {
     let listed = ["approvals", "ls", "--session", "keyed", "--json"];
-    let waiting = document(&place.run(&listed).await)["pending"][0]["approval_id"].clone();
+    let waiting =
+        document(&place.run(&listed).await)["pending"][0]["request"]["approval_id"].clone();
     let arguments = ["run", "and now?", "--session", "keyed", "--json"];
     let output = place.run(&arguments).await;
     check_failure(&arguments, &output, (3, "approval.pending"));
@@ -103,8 +104,70 @@ async fn what_waits_what_is_stopped_and_what_is_gone_is_told() {
     a_stop_says_what_begins_next(&place).await;
     a_message_to_a_deleted_session_says_that_it_begins_anew(&place).await;
     a_printed_command_is_safe_to_paste(&place).await;
+    a_request_has_one_form_and_outlives_its_session_by_name(&place).await;
+    what_is_just_answered_does_not_wait(&place).await;
     up.terminate();
     assert!(up.ended(LIMIT).await.success(), "{}", up.output());
+}
+
+/// Three verbs show a request in one form; once its session is deleted, that is said, and not that there never was one.
+async fn a_request_has_one_form_and_outlives_its_session_by_name(place: &Place) {
+    let run = ["run", "write", "--session", "asks", "--json"];
+    let id = document(&place.run(&run).await)["approvals"][0].clone();
+    let id = id.as_str().expect("an id");
+    let json = async |arguments: &[&str]| {
+        let arguments = [arguments, &["--json"]].concat();
+        document(&place.run(&arguments).await)
+    };
+    let listed = json(&["approvals", "ls", "--session", "asks"]).await["pending"][0].clone();
+    let shown = json(&["approvals", "show", id]).await;
+    assert_eq!(listed["request"], shown["request"], "{listed}");
+    assert!(listed["request"]["digest"].is_string(), "{listed}");
+    let keys = |value: &serde_json::Value| {
+        let mut keys: Vec<String> = value
+            .as_object()
+            .expect("an object")
+            .keys()
+            .cloned()
+            .collect();
+        keys.retain(|key| key != "v" && key != "type");
+        keys
+    };
+    assert_eq!(keys(&listed), keys(&shown));
+    let past = json(&["approvals", "history", "--session", "asks"]).await["entries"][0].clone();
+    assert_eq!(past["request"], shown["request"], "{past}");
+
+    assert_eq!(
+        code(&place.run(&["sessions", "rm", "asks", "--yes"]).await),
+        0
+    );
+    for arguments in [
+        ["approvals", "show", id, "--json"].as_slice(),
+        &["approvals", "approve", id, "--yes", "--json"],
+        &["approvals", "deny", id, "--json"],
+    ] {
+        let output = place.run(arguments).await;
+        check_failure(arguments, &output, (1, "approval.session_deleted"));
+        let hint = document(&output)["error"]["hint"].to_string();
+        assert!(
+            hint.contains("teamster approvals history --session asks"),
+            "{hint}"
+        );
+    }
+    let stop = ["stop", "asks", "--json"];
+    check_failure(&stop, &place.run(&stop).await, (1, "session.not_found"));
+}
+
+/// A message whose answer has just ended is held a moment longer by the queue; it does not wait.
+async fn what_is_just_answered_does_not_wait(place: &Place) {
+    for _ in 0..5 {
+        let chat = super::chat::script(place, &["--session", "quick"], b"text\n/status\n").await;
+        let words = String::from_utf8_lossy(&chat.stderr).into_owned();
+        assert!(words.contains("turn "), "the status was shown: {words}");
+        assert!(!words.contains("queued"), "{words}");
+        let shown = document(&place.run(&["sessions", "show", "quick", "--json"]).await);
+        assert_eq!(shown["queued"], 0, "{shown}");
+    }
 }
 
 /// CLI-1: a command that is printed means to a shell what it says, whatever a session is called.

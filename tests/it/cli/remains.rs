@@ -83,7 +83,7 @@ async fn says_everything(place: &Place) {
     let asked = place.run(&["run", &text, "--session", "s"]).await;
     assert_eq!(code(&asked), 3);
     let approvals = json(place, &["approvals", "ls"]).await;
-    let asked = &approvals["pending"][0];
+    let asked = &approvals["pending"][0]["request"];
     let text = |name: &str| asked[name].as_str().expect("a text").to_owned();
     let (id, digest) = (text("approval_id"), text("digest"));
     json(place, &["approvals", "approve", &id, "--digest", &digest]).await;

@@ -236,7 +236,7 @@ async fn named_forked_and_deleted(place: &Place) {
     .await;
     assert_eq!(forked["session_id"], "copy");
     let again = ["sessions", "fork", "two", "--id", "copy", "--json"];
-    assert_eq!(code(&place.run(&again).await), 1, "it exists");
+    assert_eq!(code(&place.run(&again).await), 2, "it exists");
     let shown = json(place, &["sessions", "show", "copy"]).await;
     assert_eq!(
         (&shown["title"], &shown["workspace"]),

@@ -2,7 +2,7 @@
 
 use teamster_core::turn::fold::counting;
 use teamster_mesh::{Mesh, log::From};
-use teamster_protocol::{ApprovalId, Fault, SessionId};
+use teamster_protocol::{ApprovalId, Commit, Event, Fault, SessionId, text};
 use tokio::time::{Instant, timeout_at};
 
 use crate::{inbox::Found, ledger::Ledger};
@@ -54,13 +54,43 @@ pub(crate) async fn anywhere(
         let mut reader = mesh.log().follow(From::Start, false).await?;
         while let Some(next) = reader.next().await {
             let (session, stored) = next?;
-            if contains(&stored.body, &wanted) {
-                return in_session(mesh, &session, approval).await;
+            if !contains(&stored.body, &wanted) {
+                continue;
             }
+            let found = in_session(mesh, &session, approval).await?;
+            return match found {
+                None if is_buried(&stored.body, approval) => Err(deleted(&session, approval)),
+                found => Ok(found),
+            };
         }
         Ok(None)
     };
     in_time(until, search).await
+}
+
+/// Whether a commit deletes the session that had the request.
+fn is_buried(body: &[u8], approval: &ApprovalId) -> bool {
+    Commit::decode(body).is_ok_and(|commit| {
+        commit.events.iter().any(|event| match event {
+            Event::SessionDeleted { approvals, .. } => {
+                approvals.iter().any(|left| left.approval == *approval)
+            }
+            _ => false,
+        })
+    })
+}
+
+fn deleted(session: &SessionId, approval: &ApprovalId) -> Fault {
+    let name = text::shell(session.as_str());
+    Fault::gone(
+        "approval.session_deleted",
+        format_args!(
+            "the session {session} of {approval} was deleted, and with it the call that was asked about"
+        ),
+    )
+    .hint(format_args!(
+        "`teamster approvals history --session {name}` shows the digest of it and what became of it."
+    ))
 }
 
 fn contains(body: &[u8], wanted: &str) -> bool {

@@ -209,6 +209,21 @@ impl Lanes {
         Ok(counts.values().sum())
     }
 
+    /// How many user messages of a session wait that no commit has consumed: `cursor` is how far one has. What a commit consumes is
+    /// removed a moment later, and the message that rang for a turn is held until its end.
+    pub async fn unconsumed(&self, session: &SessionId, cursor: u64) -> Result<u64, Error> {
+        let (mut consumed, mut after) = (0_u64, 0);
+        while let Some(found) = self.next(session, Lane::In, after).await? {
+            if found.seq > cursor {
+                // What is removed meanwhile was consumed.
+                return Ok(self.waiting(session).await?.saturating_sub(consumed));
+            }
+            consumed += 1;
+            after = found.seq;
+        }
+        Ok(0)
+    }
+
     /// The sequence of the last user message of a session that its queue holds, read at the stream's leader; 0 if it holds none.
     pub async fn last_message(&self, session: &SessionId) -> Result<u64, Error> {
         let subject = subject::turn_in(session);

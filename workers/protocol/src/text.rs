@@ -29,8 +29,8 @@ pub fn cut(text: &str, bytes_max: usize) -> String {
 /// Every id, path or name that stands in a command that somebody is told to type goes through this.
 pub fn shell(word: &str) -> Cow<'_, str> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,=".contains(c);
-    // Before a `=` a word would be taken for a variable, and a `-` or `=` at its beginning for something else.
-    let is_safe = !word.is_empty() && !word.starts_with(['-', '=']) && word.chars().all(is_plain);
+    // Some shells read a word that begins with `=` as the path of a command.
+    let is_safe = !word.is_empty() && !word.starts_with('=') && word.chars().all(is_plain);
     if is_safe {
         return Cow::Borrowed(word);
     }
@@ -61,6 +61,7 @@ mod tests {
             "context.windows",
             "PROVIDER/NAME",
             "a=b",
+            "-c",
         ] {
             assert_eq!(shell(plain), plain);
         }
@@ -70,7 +71,7 @@ mod tests {
             ("it's", "'it'\\''s'"),
             ("$(id)", "'$(id)'"),
             ("~", "'~'"),
-            ("-rf", "'-rf'"),
+            ("=ls", "'=ls'"),
             ("世界", "'世界'"),
         ] {
             assert_eq!(shell(word), quoted);

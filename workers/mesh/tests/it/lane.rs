@@ -192,3 +192,23 @@ async fn a_send_whose_answer_is_lost_is_stored_once() {
     assert_eq!((sent.seq, sent.is_duplicate), (1, true));
     assert_eq!(direct.lanes().waiting(&session).await.expect("counted"), 1);
 }
+
+/// What a commit has consumed and the queue still holds does not wait.
+#[tokio::test(flavor = "multi_thread")]
+async fn consumed_messages_that_are_not_removed_yet_do_not_wait() {
+    let (_nats, mesh) = mesh().await;
+    let (lanes, session) = (mesh.lanes(), session("s"));
+    let mut seqs = Vec::new();
+    for n in ["1", "2", "3"] {
+        let sent = lanes.send(&session, &message(n), Bytes::from("x")).await;
+        seqs.push(sent.expect("stored").seq);
+    }
+    for (cursor, left) in [(0, 3), (seqs[0], 2), (seqs[1], 1), (seqs[2], 0), (99, 0)] {
+        let unconsumed = lanes.unconsumed(&session, cursor).await;
+        assert_eq!(unconsumed.expect("counted"), left, "{cursor}");
+    }
+    lanes.remove(Lane::In, seqs[0]).await;
+    mesh.flush().await.expect("flushed");
+    let unconsumed = lanes.unconsumed(&session, seqs[1]).await;
+    assert_eq!(unconsumed.expect("counted"), 1);
+}
