@@ -355,28 +355,8 @@ impl Session {
 /// Events about a person's decision.
 fn decided(session: &SessionId, at_ms: u64, turn: &mut Turn, event: &Event) -> Option<Happening> {
     let (approval, how) = match event {
-        Event::ApprovalRequested {
-            approval,
-            call,
-            function,
-            arguments,
-            judgement,
-            expires_at_ms,
-            ..
-        } => {
-            let pending = Pending {
-                approval_id: approval.clone(),
-                session_id: session.clone(),
-                turn_id: turn.id.clone()?,
-                call_id: call.clone(),
-                function: function.clone(),
-                arguments: arguments.clone(),
-                digest: arguments.digest(),
-                arguments_bytes: arguments.as_str().len() as u64,
-                judgement: judgement.clone(),
-                requested_at_ms: at_ms,
-                expires_at_ms: *expires_at_ms,
-            };
+        Event::ApprovalRequested { approval, .. } => {
+            let pending = Pending::of(event, session, turn.id.as_ref()?, at_ms)?;
             turn.pending.insert(approval.clone(), pending.clone());
             turn.approvals.push(approval.clone());
             return Some(Happening::Asked(Box::new(pending)));

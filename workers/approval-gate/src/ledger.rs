@@ -35,65 +35,24 @@ impl Ledger {
                 }
             }
             Event::TurnStarted { turn, .. } => self.turn = Some(turn.clone()),
-            Event::ApprovalRequested {
-                approval,
-                call,
-                function,
-                arguments,
-                judgement,
-                expires_at_ms,
-                ..
-            } => {
+            Event::ApprovalRequested { .. } => {
                 // A request outside of a turn cannot be; a log that has one is left to its session to refuse.
-                let Some(turn_id) = self.turn.clone() else {
-                    return;
-                };
-                let request = Pending {
-                    approval_id: approval.clone(),
-                    session_id: session.clone(),
-                    turn_id,
-                    call_id: call.clone(),
-                    function: function.clone(),
-                    digest: arguments.digest(),
-                    arguments_bytes: arguments.as_str().len() as u64,
-                    arguments: arguments.clone(),
-                    judgement: judgement.clone(),
-                    requested_at_ms: at_ms,
-                    expires_at_ms: *expires_at_ms,
-                };
-                self.entries.entry(approval.clone()).or_insert(GetReply {
-                    request,
-                    resolution: None,
-                });
+                let turn = self.turn.as_ref();
+                if let Some(request) =
+                    turn.and_then(|turn| Pending::of(event, session, turn, at_ms))
+                {
+                    let approval = request.approval_id.clone();
+                    self.entries.entry(approval).or_insert(GetReply {
+                        request,
+                        resolution: None,
+                    });
+                }
             }
-            Event::ApprovalResolved {
-                approval,
-                by,
-                channel,
-                decision,
-                ..
-            } => self.resolve(
-                approval,
-                Resolution::Decided {
-                    by: by.clone(),
-                    channel: channel.clone(),
-                    decision: decision.clone(),
-                    at_ms,
-                    outcome: None,
-                },
-            ),
-            Event::ApprovalExpired {
-                approval,
-                withdrawn,
-                ..
-            } => self.resolve(
-                approval,
-                if *withdrawn {
-                    Resolution::Withdrawn { at_ms }
-                } else {
-                    Resolution::Expired { at_ms }
-                },
-            ),
+            Event::ApprovalResolved { .. } | Event::ApprovalExpired { .. } => {
+                if let Some((approval, resolution)) = Resolution::of(event, at_ms) {
+                    self.resolve(approval, resolution);
+                }
+            }
             Event::CallFinished { call, outcome, .. }
             | Event::CallRefused { call, outcome, .. } => {
                 for entry in self.entries.values_mut() {

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     arguments::Arguments,
     digest::Digest,
+    event::Event,
     id::{ApprovalId, CallId, FunctionId, Principal, SessionId, TurnId},
     input::Decision,
     message::ResultKind,
@@ -57,6 +58,37 @@ pub struct Pending {
     pub expires_at_ms: u64,
 }
 
+impl Pending {
+    /// The request that an event of a turn makes; `None` for any other event.
+    pub fn of(event: &Event, session: &SessionId, turn: &TurnId, at_ms: u64) -> Option<Self> {
+        let Event::ApprovalRequested {
+            approval,
+            call,
+            function,
+            arguments,
+            judgement,
+            expires_at_ms,
+            ..
+        } = event
+        else {
+            return None;
+        };
+        Some(Self {
+            approval_id: approval.clone(),
+            session_id: session.clone(),
+            turn_id: turn.clone(),
+            call_id: call.clone(),
+            function: function.clone(),
+            digest: arguments.digest(),
+            arguments_bytes: arguments.as_str().len() as u64,
+            arguments: arguments.clone(),
+            judgement: judgement.clone(),
+            requested_at_ms: at_ms,
+            expires_at_ms: *expires_at_ms,
+        })
+    }
+}
+
 /// Asks about one request, pending or not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -104,6 +136,38 @@ pub enum Resolution {
         /// When, in milliseconds since 1970.
         at_ms: u64,
     },
+}
+
+impl Resolution {
+    /// What an event makes of a request, and of which; `None` for events that end none. What an approved call comes to is not
+    /// known yet.
+    pub fn of(event: &Event, at_ms: u64) -> Option<(&ApprovalId, Self)> {
+        Some(match event {
+            Event::ApprovalResolved {
+                approval,
+                by,
+                channel,
+                decision,
+                ..
+            } => {
+                let decided = Self::Decided {
+                    by: by.clone(),
+                    channel: channel.clone(),
+                    decision: decision.clone(),
+                    at_ms,
+                    outcome: None,
+                };
+                (approval, decided)
+            }
+            Event::ApprovalExpired {
+                approval,
+                withdrawn: true,
+                ..
+            } => (approval, Self::Withdrawn { at_ms }),
+            Event::ApprovalExpired { approval, .. } => (approval, Self::Expired { at_ms }),
+            _ => return None,
+        })
+    }
 }
 
 /// Decides.

@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 use teamster_protocol::{
-    ApprovalId, CallId, Commit, Event, SessionId, TurnId,
+    ApprovalId, CallId, Commit, Event, SessionId,
     event::Settled,
     function::{
         approval::{GetReply, Pending, Resolution},
@@ -26,37 +26,26 @@ pub(super) fn take(
         match event {
             Event::TurnStarted { turn: begun, .. } => turn = Some(begun.clone()),
             Event::ApprovalRequested { .. } => {
-                if let Some(entry) = requested(event, session, turn.as_ref(), at_ms) {
-                    insert(connection, id, &entry)?;
+                // One outside of a turn cannot be; a log that has one is left to its session to refuse.
+                let turn = turn.as_ref();
+                if let Some(request) =
+                    turn.and_then(|turn| Pending::of(event, session, turn, at_ms))
+                {
+                    let resolution = None;
+                    insert(
+                        connection,
+                        id,
+                        &GetReply {
+                            request,
+                            resolution,
+                        },
+                    )?;
                 }
             }
-            Event::ApprovalResolved {
-                approval,
-                by,
-                channel,
-                decision,
-                ..
-            } => {
-                let resolution = Resolution::Decided {
-                    by: by.clone(),
-                    channel: channel.clone(),
-                    decision: decision.clone(),
-                    at_ms,
-                    outcome: None,
-                };
-                resolve(connection, approval, &resolution)?;
-            }
-            Event::ApprovalExpired {
-                approval,
-                withdrawn,
-                ..
-            } => {
-                let resolution = if *withdrawn {
-                    Resolution::Withdrawn { at_ms }
-                } else {
-                    Resolution::Expired { at_ms }
-                };
-                resolve(connection, approval, &resolution)?;
+            Event::ApprovalResolved { .. } | Event::ApprovalExpired { .. } => {
+                if let Some((approval, resolution)) = Resolution::of(event, at_ms) {
+                    resolve(connection, approval, &resolution)?;
+                }
             }
             Event::CallFinished { call, outcome, .. }
             | Event::CallRefused { call, outcome, .. } => settle(connection, id, call, *outcome)?,
@@ -70,43 +59,6 @@ pub(super) fn take(
         }
     }
     Ok(())
-}
-
-/// A request as it was made. One outside of a turn cannot be; a log that has one is left to its session to refuse.
-fn requested(
-    event: &Event,
-    session: &SessionId,
-    turn: Option<&TurnId>,
-    at_ms: u64,
-) -> Option<GetReply> {
-    let Event::ApprovalRequested {
-        approval,
-        call,
-        function,
-        arguments,
-        judgement,
-        expires_at_ms,
-        ..
-    } = event
-    else {
-        return None;
-    };
-    Some(GetReply {
-        request: Pending {
-            approval_id: approval.clone(),
-            session_id: session.clone(),
-            turn_id: turn?.clone(),
-            call_id: call.clone(),
-            function: function.clone(),
-            digest: arguments.digest(),
-            arguments_bytes: arguments.as_str().len() as u64,
-            arguments: arguments.clone(),
-            judgement: judgement.clone(),
-            requested_at_ms: at_ms,
-            expires_at_ms: *expires_at_ms,
-        },
-        resolution: None,
-    })
 }
 
 fn insert(connection: &Connection, id: i64, entry: &GetReply) -> Result<(), StoreError> {
