@@ -200,6 +200,15 @@ async fn the_last_session_goes_on(place: &Place) {
     );
 }
 
+/// Waits until no turn of the session runs.
+async fn is_idle(place: &Place, session: &str) {
+    wait::until(LIMIT, "no turn runs", || async {
+        let shown = document(&place.run(&["sessions", "show", session, "--json"]).await);
+        shown["status"] == "idle"
+    })
+    .await;
+}
+
 /// Waits until the session is known to have had so many turns, which follows its log within moments.
 async fn has_turns(place: &Place, session: &str, turns: u64) {
     wait::until(LIMIT, "the turns are counted", || async {
@@ -407,6 +416,9 @@ async fn a_person_goes_on_after_the_whole_mesh_was_killed() {
     let mut terminal = Terminal::spawn(&place, &["chat", "--session", "me"]);
     terminal.type_in("hello\n");
     terminal.shows("You said: hello").await;
+    // What is shown may not be stored yet; a turn that is cut would take the next message in.
+    has_turns(&place, "me", 1).await;
+    is_idle(&place, "me").await;
     let up = super::holder(&place.data());
     let server = nix::unistd::Pid::from_raw(i32::try_from(server(&place)).expect("a process"));
     for pid in [up, server] {

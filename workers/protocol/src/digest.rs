@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 /// A SHA-256 digest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
-#[schemars(with = "String")]
+#[schemars(with = "String", extend("minLength" = 64, "maxLength" = 64))]
 pub struct Digest([u8; 32]);
 
 /// A text that is not 64 lower-case hexadecimal digits.

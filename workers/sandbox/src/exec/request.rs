@@ -21,6 +21,7 @@ use crate::{
 #[serde(deny_unknown_fields)]
 pub(crate) struct Request {
     /// The program and its arguments, one by one: no shell reads them. For a shell line write `["sh", "-c", "..."]`.
+    #[schemars(length(min = 1))]
     pub(crate) argv: Vec<String>,
     /// Standard input. Default: none.
     #[serde(default)]

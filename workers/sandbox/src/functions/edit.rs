@@ -17,6 +17,7 @@ use crate::{
 #[serde(deny_unknown_fields)]
 pub(crate) struct Request {
     /// The file, relative to the workspace, for example `docs/notes.md`.
+    #[schemars(length(min = 1))]
     pub(crate) path: String,
     /// The text to replace, exactly as it stands in the file, white space included. It must stand there once.
     pub(crate) old: String,

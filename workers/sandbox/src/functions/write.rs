@@ -16,6 +16,7 @@ use crate::{
 #[serde(deny_unknown_fields)]
 pub(crate) struct Request {
     /// The file, relative to the workspace, for example `docs/notes.md`.
+    #[schemars(length(min = 1))]
     pub(crate) path: String,
     /// The whole content; what was there before is replaced.
     pub(crate) content: String,

@@ -63,6 +63,32 @@ fn a_command_is_never_repeated_and_may_take_its_time() {
     assert_eq!(schema["additionalProperties"], false);
 }
 
+/// APPR-4: what no call can do is excluded by the schema, so that nobody is asked about it.
+#[test]
+fn appr_4_a_schema_excludes_what_cannot_run() {
+    let worker = worker(Config::default());
+    for (function, property, keyword, bound) in [
+        ("sandbox::exec", "argv", "minItems", 1),
+        ("fs::write", "path", "minLength", 1),
+        ("fs::write", "expected_sha256", "minLength", 64),
+        ("fs::edit", "path", "minLength", 1),
+    ] {
+        let served = worker.functions.iter();
+        let contract = served
+            .map(|served| &served.contract)
+            .find(|contract| contract.id.as_str() == function)
+            .expect(function);
+        let schema = serde_json::to_value(&contract.request).expect("JSON");
+        let text = serde_json::to_string(&schema).expect("text");
+        let own = &schema["properties"][property];
+        let is_own = own[keyword] == bound;
+        // An optional digest stands apart and is referred to.
+        let is_shared =
+            own.to_string().contains("Digest") && schema["$defs"]["Digest"][keyword] == bound;
+        assert!(is_own || is_shared, "{function} {property}: {text}");
+    }
+}
+
 #[test]
 fn schemas_say_what_a_request_needs_and_refuse_the_rest() {
     let wants = [
