@@ -7,6 +7,7 @@
 //! Never: a write to a session's log or lanes. A client asks; the harness and the gate write.
 
 pub mod error;
+mod history;
 mod living;
 pub mod session;
 mod sessions;
@@ -17,7 +18,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde::{Serialize, de::DeserializeOwned};
-use teamster_core::turn::fold::counting;
+use teamster_core::turn::fold::{behind_deletion, counting};
 use teamster_mesh::{
     Connect, Mesh, connection::Call, log::From as Begin, permission, registry::Catalog,
 };
@@ -311,6 +312,47 @@ impl Client {
         left.map_err(Error::Mesh)
     }
 
+    /// What can be read of a session's log, oldest first, each commit with its stream sequence, and what is wrong with it. A log that
+    /// is sound leaves out what was given up; of one that is damaged, everything that can be read is there.
+    pub async fn history(&self, session: &SessionId) -> Result<History, Error> {
+        let survey = self.mesh.log().survey(session).await;
+        let survey = survey.map_err(Error::Mesh)?;
+        if survey.stored == 0 && survey.commits.is_empty() {
+            return Err(Error::NoSession(session.to_string()));
+        }
+        let bytes: Vec<(u64, &[u8])> = survey
+            .commits
+            .iter()
+            .map(|one| (one.seq, &*one.body))
+            .collect();
+        let Some(damage) = history::damage(session, &survey, &bytes) else {
+            let commits = counting(session, &bytes).map_err(|(seq, source)| Error::Commit {
+                session: session.to_string(),
+                seq,
+                source,
+            })?;
+            return Ok(History {
+                commits,
+                damage: None,
+            });
+        };
+        let mut commits = Vec::new();
+        // What a deleted session of the same name has left is not the session's.
+        let first = behind_deletion(&bytes).first().map_or(0, |(seq, _)| *seq);
+        for stored in survey.commits.iter().filter(|one| one.seq >= first) {
+            match decode(session, stored) {
+                Ok(commit) => commits.push((stored.seq, commit)),
+                // Nothing is lost where a newer build wrote.
+                Err(error) if error.is_newer() => return Err(error),
+                Err(_) => {}
+            }
+        }
+        Ok(History {
+            commits,
+            damage: Some(damage),
+        })
+    }
+
     /// A session's whole log, oldest first, each commit with its stream sequence. Commits whose loss was accepted are left out.
     pub async fn commits(&self, session: &SessionId) -> Result<Vec<(u64, Commit)>, Error> {
         let log = self.mesh.log();
@@ -325,6 +367,15 @@ impl Client {
             source,
         })
     }
+}
+
+/// What can be read of a session's log.
+#[derive(Debug, Clone)]
+pub struct History {
+    /// The commits, each with its stream sequence, oldest first.
+    pub commits: Vec<(u64, Commit)>,
+    /// What is wrong, and where; `None` for a log that is sound.
+    pub damage: Option<String>,
 }
 
 /// Reads a stored commit.

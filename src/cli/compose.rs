@@ -309,6 +309,9 @@ pub(super) async fn before(
     };
     // What cannot be read is there; the harness says what is wrong with it.
     let is_new = Commit::decode(&tail.body).is_ok_and(|commit| commit.head.phase == Phase::Deleted);
+    if !is_new {
+        is_running(client, id).await?;
+    }
     let deleted_at = if is_new {
         client.commits(id).await.ok().and_then(|commits| {
             let tombstone = commits.iter().rev().find(|(_, commit)| {
@@ -328,6 +331,15 @@ pub(super) async fn before(
         )
     });
     Ok(Before { is_new, notice })
+}
+
+/// Refuses a session that stands still because its log is damaged: a message to it would wait without an end. Whatever else is
+/// wrong shows when the message is sent.
+async fn is_running(client: &Client, id: &SessionId) -> Result<(), Failure> {
+    match client.status(id).await {
+        Err(Error::Fault(fault)) if fault.code == "session.log_damaged" => Err(fault.into()),
+        _ => Ok(()),
+    }
 }
 
 /// What a new session is created with.

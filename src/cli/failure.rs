@@ -91,6 +91,9 @@ fn hint_for(fault: &Fault) -> Option<String> {
             "no worker answers: `teamster doctor` shows what runs, `teamster up` starts all"
         }
         "mesh.unavailable" => "is the server running? `teamster doctor` shows what is missing",
+        "mesh.damaged" => {
+            "restore the broker's data from a copy; docs/operations.md says what of it may be removed instead"
+        }
         "mesh.no_space" => {
             "make room on the server's disk, or raise its limits; what was not acknowledged was not accepted"
         }

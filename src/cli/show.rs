@@ -257,6 +257,15 @@ pub(super) fn moment(at_ms: u64) -> String {
     )
 }
 
+/// A moment, or a dash where none is known.
+pub(super) fn moment_or_none(at_ms: u64) -> String {
+    if at_ms == 0 {
+        "-".to_owned()
+    } else {
+        moment(at_ms)
+    }
+}
+
 /// The date of a day since 1970, by the Gregorian calendar: years are counted from March, so that the leap day is last.
 fn civil(days: u64) -> (u64, u64, u64) {
     let from_march_0 = days + 719_468;

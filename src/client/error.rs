@@ -64,6 +64,19 @@ pub enum Error {
     Closed,
 }
 
+impl Error {
+    /// Whether a newer build wrote what cannot be read.
+    pub(crate) fn is_newer(&self) -> bool {
+        matches!(
+            self,
+            Self::Commit {
+                source: commit::ReadError::Version(_),
+                ..
+            }
+        )
+    }
+}
+
 impl From<Fault> for Error {
     fn from(fault: Fault) -> Self {
         Self::Fault(fault)

@@ -63,6 +63,10 @@ impl Heads {
             }
             self.flush(mesh).await;
         }
+        // What was told last is not to be lost with the connection.
+        if let Err(error) = mesh.flush().await {
+            tracing::debug!(error = %teamster_telemetry::chain(&error), "the last heads may not be copied");
+        }
     }
 
     async fn flush(&self, mesh: &Mesh) {

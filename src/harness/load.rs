@@ -1,13 +1,18 @@
 //! A session's state from its log, with the snapshot as a shortcut, and with snapshot and second head as witnesses of what the log
 //! must hold.
 
-use teamster_core::turn::{Fold, State, fold::Damage, state::FOLD_VERSION};
+use teamster_core::turn::{
+    Fold, State,
+    fold::Damage,
+    salvage::{Salvage, gaps},
+    state::FOLD_VERSION,
+};
 use teamster_mesh::{
     Mesh,
-    log::Stored,
+    log::{Stored, Survey},
     snap::{Mark, Snapshot},
 };
-use teamster_protocol::{Digest, SessionId};
+use teamster_protocol::{Commit, Digest, SessionId};
 
 use super::witness::{Witness, Witnesses};
 
@@ -16,7 +21,7 @@ use super::witness::{Witness, Witnesses};
 pub(super) enum Error {
     /// The broker could not be asked.
     #[error("the log could not be read")]
-    Mesh(#[from] teamster_mesh::Error),
+    Mesh(#[source] teamster_mesh::Error),
     /// The log is not what it was known to be: the session stops until an operator has looked.
     #[error("the log is damaged: {0}")]
     Damaged(String),
@@ -28,6 +33,18 @@ pub(super) enum Error {
         /// What is wrong.
         why: String,
     },
+}
+
+impl From<teamster_mesh::Error> for Error {
+    fn from(error: teamster_mesh::Error) -> Self {
+        match error {
+            // Not "there is none": who took it for that would begin the session anew on top of what is there.
+            unreadable @ teamster_mesh::Error::Unreadable { .. } => {
+                Self::Damaged(unreadable.to_string())
+            }
+            error => Self::Mesh(error),
+        }
+    }
 }
 
 impl From<Box<Damage>> for Error {
@@ -44,10 +61,54 @@ pub(super) async fn load(
     session: &SessionId,
     known: Option<State>,
 ) -> Result<State, Error> {
+    // Boxed, both: states are large.
+    match Box::pin(load_once(mesh, witnesses, session, known)).await {
+        Err(Error::Damaged(why)) => {
+            let why = Box::pin(located(mesh, session, why)).await;
+            Err(Error::Damaged(why))
+        }
+        loaded => loaded,
+    }
+}
+
+/// What is wrong, with what the server holds of the log and cannot read, and where.
+async fn located(mesh: &Mesh, session: &SessionId, why: String) -> String {
+    let Ok(survey) = mesh.log().survey(session).await else {
+        return why;
+    };
+    if survey.unreadable == 0 || survey.is_end_unreadable {
+        return why; // nothing to add, or said already
+    }
+    let gaps = gaps(session, &pieces(&survey));
+    let place = if gaps.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", gaps.join(", "))
+    };
+    format!(
+        "{why}; the server holds {} messages of it that it cannot read, because their stored bytes are damaged{place}",
+        survey.unreadable
+    )
+}
+
+fn pieces(survey: &Survey) -> Vec<(u64, &[u8])> {
+    let commits = survey.commits.iter();
+    commits.map(|one| (one.seq, &*one.body)).collect()
+}
+
+async fn load_once(
+    mesh: &Mesh,
+    witnesses: &Witnesses,
+    session: &SessionId,
+    known: Option<State>,
+) -> Result<State, Error> {
     if let Some(state) = known {
-        let tail = mesh.log().tail(session).await?;
         let witness = Witness::of(&state);
-        match extend(mesh, state, tail.as_ref()).await {
+        let extended = match mesh.log().tail(session).await {
+            Ok(tail) => extend(mesh, state, tail.as_ref()).await,
+            Err(error) => Err(error.into()),
+        };
+        match extended {
             Err(Error::Damaged(_)) => witnesses.note(session, witness),
             other => return other,
         }
@@ -91,9 +152,9 @@ async fn tail_and_snapshot(
     mesh: &Mesh,
     session: &SessionId,
 ) -> Result<(u64, Option<Snapshot>), Error> {
-    let (log, snaps) = (mesh.log(), mesh.snaps());
+    let log = mesh.log();
     let seq = |tail: Option<Stored>| tail.map_or(0, |stored| stored.seq);
-    let (tail, snapshot) = tokio::join!(log.tail(session), snaps.get(session));
+    let (tail, snapshot) = tokio::join!(log.tail(session), snapshot_of(mesh, session));
     let (tail_seq, snapshot) = (seq(tail?), snapshot?);
     if snapshot
         .as_ref()
@@ -174,7 +235,7 @@ async fn begin(
     if is_witnessed || is_overruled(&witness, &state) {
         Ok(state)
     } else {
-        Err(replaced(mark.n))
+        Err(absent(&witness))
     }
 }
 
@@ -188,13 +249,10 @@ async fn check(
     if witness.seq > tail_seq {
         return Err(went_back(witness, tail_seq));
     }
-    let after = witness.seq.saturating_sub(1);
-    let stored = mesh.log().read(session, after, witness.seq).await?;
-    let is_there = |stored: &Stored| Digest::of(&stored.body) == witness.hash;
-    if stored.first().is_some_and(is_there) {
-        Ok(())
-    } else {
-        Err(replaced(witness.n))
+    match mesh.log().at(session, witness.seq).await? {
+        Some(stored) if Digest::of(&stored.body) == witness.hash => Ok(()),
+        Some(_) => Err(replaced(witness.n)),
+        None => Err(absent(witness)),
     }
 }
 
@@ -216,53 +274,134 @@ fn went_back(witness: &Witness, tail_seq: u64) -> Error {
     ))
 }
 
+fn absent(witness: &Witness) -> Error {
+    Error::Damaged(format!(
+        "commit {} was stored at sequence {}, and nothing can be read there",
+        witness.n, witness.seq
+    ))
+}
+
 fn replaced(n: u64) -> Error {
     Error::Damaged(format!("commit {n} is not what was stored"))
 }
 
-/// A session's whole log, read past every snapshot: what is wrong with it, where its stored bytes end, and what the next commit
-/// must follow. `None` as damage: nothing is wrong.
+/// What an examination found.
+pub(super) struct Examined {
+    /// What is wrong, and what can be taken over; `None`: nothing is wrong.
+    pub(super) damage: Option<Damage>,
+    /// What the log holds.
+    pub(super) survey: Survey,
+}
+
+/// A session's whole log, read past every snapshot and past what the server cannot read: what is wrong with it, and what the next
+/// commit must follow.
 pub(super) async fn examine(
     mesh: &Mesh,
     witnesses: &Witnesses,
     session: &SessionId,
     known: Option<&State>,
-) -> Result<(Option<Damage>, u64), Error> {
+) -> Result<Examined, Error> {
     let head = head(mesh, session).await;
-    let (tail_seq, snapshot) = tail_and_snapshot(mesh, session).await?;
+    let log = mesh.log();
+    let (survey, snapshot) = tokio::join!(log.survey(session), snapshot_of(mesh, session));
+    let (survey, snapshot) = (survey?, snapshot?);
     let mut seen: Vec<Witness> = Vec::new();
     seen.extend(head);
-    seen.extend(snapshot.map(|one| Witness::from(&one.mark)));
+    seen.extend(snapshot.as_ref().map(|one| Witness::from(&one.mark)));
     seen.extend(known.map(Witness::of));
     seen.extend(witnesses.of(session));
     let mut missing: Vec<&Witness> = seen.iter().collect();
     let mut fold = Fold::new(State::new(session.clone()));
-    if tail_seq > 0 {
-        for stored in mesh.log().read(session, 0, tail_seq).await? {
-            let hash = Digest::of(&stored.body);
-            missing.retain(|witness| witness.seq != stored.seq || witness.hash != hash);
-            fold.take(&stored.body, stored.seq);
-        }
+    for stored in &survey.commits {
+        let hash = Digest::of(&stored.body);
+        missing.retain(|witness| witness.seq != stored.seq || witness.hash != hash);
+        fold.take(&stored.body, stored.seq);
     }
     let n_max = seen.iter().map(|witness| witness.n).max().unwrap_or(0);
-    let damage = match fold.finish() {
+    let mut damage = match fold.finish() {
         Err(mut damage) => {
             damage.n_max = damage.n_max.max(n_max);
             Some(*damage)
         }
         Ok(state) => {
             missing.retain(|witness| !is_overruled(witness, &state));
-            missing.first().map(|witness| {
-                let error = if witness.seq > tail_seq {
-                    went_back(witness, tail_seq)
+            let end = survey
+                .is_end_unreadable
+                .then(|| unreadable_end(&survey, &state));
+            let other = missing.first().map(|witness| {
+                let error = if witness.seq > survey.last {
+                    went_back(witness, survey.last)
                 } else {
-                    replaced(witness.n)
+                    absent(witness)
                 };
-                Damage::of(state, n_max, error.to_string())
-            })
+                error.to_string()
+            });
+            // Numbers that were used behind the end are known to nobody: each message may have been one.
+            let unread = if survey.is_end_unreadable {
+                survey.unreadable
+            } else {
+                0
+            };
+            end.or(other)
+                .map(|why| Damage::of(state.clone(), n_max.max(state.n + unread), why))
         }
     };
-    Ok((damage, tail_seq))
+    if let Some(damage) = &mut damage {
+        let state = snapshot
+            .as_ref()
+            .and_then(|snapshot| trusted(snapshot, &survey));
+        damage.salvage = salvage(damage, state.as_ref(), &survey);
+    }
+    Ok(Examined { damage, survey })
+}
+
+/// The snapshot. One that is none is one less: the log is read from its beginning.
+async fn snapshot_of(
+    mesh: &Mesh,
+    session: &SessionId,
+) -> Result<Option<Snapshot>, teamster_mesh::Error> {
+    match mesh.snaps().get(session).await {
+        Err(error @ teamster_mesh::Error::Malformed { .. }) => {
+            tracing::warn!(%session, error = %teamster_telemetry::chain(&error), "a snapshot cannot be used");
+            Ok(None)
+        }
+        snapshot => snapshot,
+    }
+}
+
+fn unreadable_end(survey: &Survey, state: &State) -> String {
+    format!(
+        "it cannot be read behind commit {} (sequence {}): the server holds {} messages of it and cannot hand out {}",
+        state.n, survey.last, survey.stored, survey.unreadable
+    )
+}
+
+/// The state of a snapshot whose commit lies in the log as it says, or cannot be read there.
+fn trusted(snapshot: &Snapshot, survey: &Survey) -> Option<State> {
+    let mark = &snapshot.mark;
+    let at = survey.commits.iter().find(|stored| stored.seq == mark.seq);
+    let is_other = match at {
+        Some(stored) => Digest::of(&stored.body) != mark.hash,
+        // Behind a log that ends before it lies what another history may have held.
+        None => survey.unreadable == 0,
+    };
+    let bytes = snapshot.state.as_ref().filter(|_| !is_other)?;
+    read_snapshot(bytes, mark)
+}
+
+fn salvage(damage: &Damage, snapshot: Option<&State>, survey: &Survey) -> Salvage {
+    let kept = &damage.state;
+    let behind: Vec<Commit> = survey
+        .commits
+        .iter()
+        .filter(|stored| stored.seq > kept.seq)
+        .filter_map(|stored| Commit::decode(&stored.body).ok())
+        .filter(|commit| commit.session == kept.session)
+        .collect();
+    let mut salvage = Salvage::of(kept, snapshot, &behind, survey.unreadable > 0);
+    salvage.loss.upto = damage.n_max;
+    salvage.loss.unreadable = survey.unreadable;
+    salvage
 }
 
 /// A snapshot of another version of the fold is worth nothing; the log is folded anew.

@@ -424,6 +424,10 @@ impl<'a> Work<'a> {
                 tracing::error!(session = %self.session, tail, code = "session.log_damaged", "the log went back");
                 self.went_back()
             }
+            CommitError::Unreadable => {
+                tracing::error!(session = %self.session, code = "session.log_damaged", "the end of the log cannot be read");
+                self.went_back()
+            }
             CommitError::Unknown(error) => {
                 tracing::warn!(session = %self.session, error = %teamster_telemetry::chain(error), "a commit is unconfirmed");
                 GiveUp::Unavailable

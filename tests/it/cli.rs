@@ -10,6 +10,7 @@ pub mod place;
 mod projection;
 mod remains;
 mod restore;
+mod rot;
 mod sessions;
 mod terminal;
 mod trouble;

@@ -30,6 +30,7 @@ mod live;
 mod misfit;
 mod overflow;
 mod own;
+mod rot;
 mod scene;
 mod secured;
 mod turn;

@@ -288,7 +288,7 @@ async fn mesh(global: &Global, data: &Path, deep: bool) -> Vec<Finding> {
     )];
     findings.push(durability(&connect, system.as_deref()).await);
     findings.push(log(&client).await);
-    findings.push(damage(&client, deep).await);
+    findings.extend(damage(&client, deep).await);
     findings.extend(workers::all(&client).await);
     findings.extend(projection::live(&client).await);
     findings
@@ -358,17 +358,36 @@ async fn log(client: &Client) -> Finding {
 }
 
 /// Whether each session's log is whole. What is damaged runs no turn until somebody decides about it.
-async fn damage(client: &Client, deep: bool) -> Finding {
+async fn damage(client: &Client, deep: bool) -> Vec<Finding> {
     let health = match super::damage::look(client, deep).await {
-        Err(failure) => return Finding::new("sessions", State::Failed, failure),
+        Err(failure) => return vec![Finding::new("sessions", State::Failed, failure)],
         Ok(health) => health,
     };
+    let queued = health.queued.first_key_value().map(|(first, _)| {
+        Finding::new(
+            "queues",
+            State::Failed,
+            format_args!(
+                "{} of {} cannot be read, the first of {first}: their stored bytes are damaged",
+                counted(health.queued.values().sum(), "message"),
+                counted(health.queued.len() as u64, "queue")
+            ),
+        )
+        .hint("restore the broker's data from a copy, or send again what is missing; everything else in the queues is taken")
+    });
+    [Some(sessions(&health)), queued]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+fn sessions(health: &super::damage::Health) -> Finding {
     let (there, how) = (
         health.there,
         if health.is_read {
             "all logs were read"
         } else {
-            "as the session worker knows"
+            "as the session worker knows; `teamster doctor --deep` reads all logs"
         },
     );
     let damaged = health.damaged.first();
@@ -389,7 +408,7 @@ async fn damage(client: &Client, deep: bool) -> Finding {
         )
         .hint(format_args!(
             "restore the broker's data from a copy, or go on without what is missing: teamster sessions accept-loss \
-             {session} --yes"
+             {session} --yes; `teamster sessions show {session}` shows what can be read"
         )),
     }
 }

@@ -1,6 +1,6 @@
 //! Which sessions are damaged: as the session worker knows, or as their logs show it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use teamster_core::turn::{fold::Fold, state::State};
 use teamster_mesh::log::From as Begin;
@@ -17,15 +17,41 @@ pub(super) struct Health {
     pub(super) damaged: Vec<SessionId>,
     /// Whether all logs were read for that.
     pub(super) is_read: bool,
+    /// Sessions with messages in their queues that cannot be read, and how many.
+    pub(super) queued: BTreeMap<SessionId, u64>,
 }
 
 /// Asks the session worker, which has folded each commit when it came; where none answers, or where `deep` is wanted, all logs
 /// are read.
 pub(super) async fn look(client: &Client, deep: bool) -> Result<Health, Failure> {
-    if !deep && let Some(health) = known(client).await {
-        return Ok(health);
+    let mut health = match known(client).await {
+        Some(health) if !deep => health,
+        _ => read(client).await?,
+    };
+    // What cannot be read at its end looks like a shorter log to whoever only reads.
+    health.damaged.extend(ends(client).await?);
+    health.damaged.sort();
+    health.damaged.dedup();
+    health.queued = client.mesh().lanes().unreadable().await?;
+    Ok(health)
+}
+
+/// The sessions whose logs cannot be read to their end.
+async fn ends(client: &Client) -> Result<Vec<SessionId>, Failure> {
+    let log = client.mesh().log();
+    let mut unseen = log.sessions(limits::VALUES_LISTED_MAX).await?;
+    let mut follow = log.follow(Begin::LastOfEach, false).await?;
+    while let Some(next) = follow.next().await {
+        unseen.remove(&next?.0);
     }
-    read(client).await
+    let mut ends = Vec::new();
+    for session in unseen {
+        match log.tail(&session).await {
+            Err(teamster_mesh::Error::Unreadable { .. }) => ends.push(session),
+            tail => drop(tail?),
+        }
+    }
+    Ok(ends)
 }
 
 /// What the session worker knows; `None` where none answers for all that is committed.
@@ -48,6 +74,7 @@ async fn known(client: &Client) -> Option<Health> {
         there: client.projection().await.ok()?.sessions,
         damaged,
         is_read: false,
+        queued: BTreeMap::new(),
     })
 }
 
@@ -76,6 +103,7 @@ fn judge(sessions: HashMap<SessionId, Fold>) -> Health {
         there: 0,
         damaged: Vec::new(),
         is_read: true,
+        queued: BTreeMap::new(),
     };
     for (id, fold) in sessions {
         let is_damaged = fold.broken().is_some();
@@ -90,8 +118,6 @@ fn judge(sessions: HashMap<SessionId, Fold>) -> Health {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use teamster_protocol::{Digest, Event, Phase, Principal};
     use teamster_testkit::written;
 

@@ -14,9 +14,10 @@ pub(super) async fn run(
     if out.is_text() {
         let session = display::terminal(options.session.as_str());
         out.line(&format!(
-            "{session} goes on behind commit {}; what followed it is given up (accepted in commit {})",
+            "{session} goes on behind commit {} (accepted in commit {})",
             reply.kept, reply.commit
         ))?;
+        out.line(&format!("given up: {}", reply.loss.words()))?;
         out.line(&format!(
             "what was wrong: {}",
             display::terminal(&reply.message)

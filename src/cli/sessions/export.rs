@@ -11,8 +11,8 @@ use std::{
 use clap::Args;
 use serde_json::json;
 use teamster_core::{display, turn::fold::behind_deletion};
-use teamster_mesh::log::Stored;
-use teamster_protocol::{Commit, Digest, SessionId};
+use teamster_mesh::{Error as MeshError, log::Stored};
+use teamster_protocol::{Commit, Digest, SessionId, text};
 
 use super::archive::{self, Header};
 use crate::{
@@ -60,19 +60,30 @@ pub(super) fn check(out: &Output, options: &Export) -> Result<(), Failure> {
 }
 
 pub(super) async fn run(out: &Output, client: &Client, options: Export) -> Result<Exit, Failure> {
-    let log = client.mesh().log();
-    let Some(tail) = log.tail(&options.session).await? else {
+    let survey = client.mesh().log().survey(&options.session).await?;
+    if survey.stored == 0 && survey.commits.is_empty() {
         return Err(Error::NoSession(options.session.to_string()).into());
-    };
-    let mut stored = log.read(&options.session, 0, tail.seq).await?;
+    }
+    let (unreadable, mut stored) = (survey.unreadable, survey.commits);
     // What a deleted session of the same name has left is on its way out.
     let whole: Vec<(u64, &[u8])> = stored.iter().map(|one| (one.seq, &*one.body)).collect();
     let gone = whole.len() - behind_deletion(&whole).len();
     stored.drain(..gone);
+    if unreadable > 0 {
+        let session = text::shell(options.session.as_str());
+        out.note(&format!(
+            "{unreadable} of {} stored messages of this log cannot be read, because their bytes are damaged; the export holds the \
+             others",
+            survey.stored
+        ));
+        out.note(&format!(
+            "it verifies once the loss is accepted: teamster sessions accept-loss {session}"
+        ));
+    }
     let (lines, missing) = lines(client, &options.session, &stored).await?;
     for digest in &missing {
         out.note(&format!(
-            "the value {} is not stored any more; the commits name it by its digest alone",
+            "the value {} is not stored any more, or cannot be read; the commits name it by its digest alone",
             digest.short()
         ));
     }
@@ -116,12 +127,15 @@ async fn lines(
     }
     let mut missing = Vec::new();
     for blob in refs {
-        match client.mesh().blobs().get(&blob).await? {
-            Some(bytes) => {
+        match client.mesh().blobs().get(&blob).await {
+            Ok(Some(bytes)) => {
                 lines.push_str(&archive::blob_line(&bytes));
                 lines.push('\n');
             }
-            None => missing.push(blob.sha256),
+            Ok(None) | Err(MeshError::Damaged { .. } | MeshError::Malformed { .. }) => {
+                missing.push(blob.sha256);
+            }
+            Err(error) => return Err(error.into()),
         }
     }
     Ok((lines, missing))

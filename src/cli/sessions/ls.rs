@@ -140,10 +140,10 @@ pub(in crate::cli) fn line(session: &SessionInfo) -> String {
         .and_then(|name| name.lines().next())
         .unwrap_or_default();
     format!(
-        "{}  {:<11} {}  {:>9}  {:>9} tokens  {}",
+        "{}  {:<11} {:<20}  {:>9}  {:>9} tokens  {}",
         display::terminal(session.session_id.as_str()),
         short(&session.status),
-        show::moment(session.updated_at_ms),
+        show::moment_or_none(session.updated_at_ms),
         counted(session.turns, "turn"),
         grouped(session.usage.total()),
         display::terminal(&shortened(first)),
@@ -184,6 +184,19 @@ fn row(session: &SessionInfo) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// DUR-7: of a session of which nothing can be read no date is made up.
+    #[test]
+    fn dur_7_a_session_without_a_known_date_shows_none() {
+        let session: SessionInfo = serde_json::from_value(json!({
+            "session_id": "s", "status": "damaged", "created_at_ms": 0, "updated_at_ms": 0, "commits": 0, "turns": 0,
+            "messages": 0, "approvals": 0, "usage": {}, "cost": 0, "cost_is_partial": false,
+        }))
+        .expect("a session");
+        let line = line(&session);
+        assert!(line.starts_with("s  damaged     -      "), "{line}");
+        assert!(!line.contains("1970"), "{line}");
+    }
 
     /// UNI-1: a title of any script is cut between characters.
     #[test]

@@ -24,6 +24,12 @@ pub(super) struct Standing {
 }
 
 impl Standing {
+    /// The log is damaged: nobody can say how the session stands.
+    pub(super) const DAMAGED: Self = Self {
+        word: "damaged",
+        remark: None,
+    };
+
     /// In words.
     pub(super) fn words(self) -> String {
         match self.remark {

@@ -8,6 +8,7 @@ use teamster_protocol::{
     CallId, Commit, Event, FunctionId, SessionId,
     event::EndReason,
     message::{Content, Message},
+    text,
     usage::NanoUsd,
 };
 
@@ -25,7 +26,7 @@ use crate::{
         show,
         status::{counted, grouped},
     },
-    client::{Client, session::Session},
+    client::{Client, History, session::Session},
 };
 
 /// An entry of a transcript.
@@ -45,7 +46,7 @@ pub(super) async fn run(out: &Output, client: &Client, options: &Show) -> Result
     let id = &options.session;
     // What waits is counted first: a message that is taken in between shows twice rather than nowhere.
     let queued = client.queued(id).await?;
-    let commits = client.commits(id).await?;
+    let History { commits, damage } = client.history(id).await?;
     let mut session = Session::default();
     let mut entries: Vec<Entry> = Vec::new();
     for (_, commit) in &commits {
@@ -61,7 +62,13 @@ pub(super) async fn run(out: &Output, client: &Client, options: &Show) -> Result
     }
     let inherited = client.inherited(&commits).await;
     entries.splice(0..0, inherited.into_iter().map(of_message));
-    let standing = standing::of(client, &session).await?;
+    let standing = match &damage {
+        Some(why) => {
+            out.note(&damaged(id, why));
+            Standing::DAMAGED
+        }
+        None => standing::of(client, &session).await?,
+    };
     if options.events || out.format == Format::JsonLines {
         return events(out, standing, &commits, options);
     }
@@ -80,9 +87,25 @@ pub(super) async fn run(out: &Output, client: &Client, options: &Show) -> Result
             out.text(&words(entry))?;
         }
     } else {
-        out.document(&document(id, &session, standing, queued, shown))?;
+        let mut document = document(id, &session, standing, queued, shown);
+        if let (Some(why), Some(object)) = (&damage, document.as_object_mut()) {
+            object.insert("damage".to_owned(), json!(why));
+        }
+        out.document(&document)?;
     }
     Ok(Exit::Completed)
+}
+
+/// What is to be said of a damaged log, and what to do.
+fn damaged(id: &SessionId, why: &str) -> String {
+    let session = text::shell(id.as_str());
+    format!(
+        "the log of {} is damaged: {}. What can be read is shown. {}: teamster sessions accept-loss {session} (says how much that \
+         gives up, and does it with --yes)",
+        display::terminal(id.as_str()),
+        display::terminal(why),
+        "Restore the broker's data from a copy, or go on without the rest",
+    )
 }
 
 /// The last ones of a list, or all.
@@ -156,8 +179,8 @@ fn of_message(message: Message) -> Entry {
 
 fn entry(session: &Session, event: &Event) -> Option<Entry> {
     match event {
-        Event::MessageAdded { message, .. }
-        | Event::GenerationFinished {
+        Event::MessageAdded { message, .. } => Some(of_message(message.clone())),
+        Event::GenerationFinished {
             message: Some(message),
             ..
         }
@@ -201,8 +224,8 @@ fn header(id: &SessionId, session: &Session, standing: Standing, queued: u64) ->
         display::terminal(id.as_str()),
         standing.words(),
         display::terminal(session.workspace.as_deref().unwrap_or("-")),
-        show::moment(session.created_at_ms),
-        show::moment(session.updated_at_ms),
+        show::moment_or_none(session.created_at_ms),
+        show::moment_or_none(session.updated_at_ms),
         session.turns,
         session.commits,
         grouped(session.usage.total()),

@@ -41,18 +41,22 @@ async fn accept(
     let by = principal(&ctx)?;
     let session = request.session_id;
     let known = shared.cache.peek(&session);
-    let (damage, tail_seq) = load::examine(&ctx.mesh, &shared.witnesses, &session, known.as_ref())
-        .await
-        .map_err(|error| fault_of(&session, error))?;
+    let load::Examined { damage, survey } =
+        load::examine(&ctx.mesh, &shared.witnesses, &session, known.as_ref())
+            .await
+            .map_err(|error| fault_of(&session, error))?;
     if damage.is_none() {
         let queued = ctx.mesh.lanes().waiting(&session).await?;
         exists(&read(&ctx, &shared, &session).await?, queued)?;
     }
     if !request.confirm {
+        let lost = damage.as_ref().map_or_else(String::new, |damage| {
+            format!(". It gives up {}", damage.salvage.loss.words())
+        });
         let session = text::shell(session.as_str());
         return Err(Fault::caller(
             "harness.confirm_needed",
-            "a loss is accepted for good, so that it must be confirmed",
+            format_args!("a loss is accepted for good, so that it must be confirmed{lost}"),
         )
         .hint(format_args!(
             "look at what is left with `teamster sessions tail {session} --after 0`; then `teamster sessions accept-loss \
@@ -61,6 +65,7 @@ async fn accept(
     }
     let damage = check(&session, damage)?;
     let (kept, message) = (damage.state.n, damage.why.clone());
+    let loss = damage.salvage.loss;
     let draft = damage.accept(&by, clock::now_ms());
     // No doorbell is held: the session is rung for once it can be loaded.
     let bell = Bell {
@@ -74,7 +79,7 @@ async fn accept(
     let seq = ctx
         .mesh
         .log()
-        .commit(&session, body, tail_seq)
+        .commit_behind(&session, body, &survey)
         .await
         .map_err(refused)?;
     let commit = sealed.commit.n;
@@ -100,6 +105,7 @@ async fn accept(
         kept,
         commit,
         message,
+        loss,
     })
 }
 
@@ -125,11 +131,13 @@ fn check(session: &SessionId, damage: Option<Damage>) -> Result<Damage, Fault> {
 
 fn refused(error: CommitError) -> Fault {
     match error {
-        CommitError::Fenced { .. } | CommitError::WentBack { .. } => Fault::busy(
-            "session.log_moved",
-            "the log changed while it was looked at; nothing was accepted",
-        )
-        .hint("look at the session again"),
+        CommitError::Fenced { .. } | CommitError::WentBack { .. } | CommitError::Unreadable => {
+            Fault::busy(
+                "session.log_moved",
+                "the log changed while it was looked at; nothing was accepted",
+            )
+            .hint("look at the session again")
+        }
         CommitError::Unknown(error) => error.into(),
     }
 }

@@ -17,6 +17,7 @@ pub mod load;
 pub mod next;
 pub mod on;
 pub mod running;
+pub mod salvage;
 pub mod spent;
 pub mod state;
 

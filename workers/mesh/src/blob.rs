@@ -8,8 +8,9 @@ use teamster_protocol::{BlobRef, Digest, limits, subject};
 use crate::{
     Error,
     connection::Mesh,
+    guard,
     topology::BLOBS,
-    wire::{Get, StoredMessage},
+    wire::{Failure, Get, StoredMessage},
 };
 
 /// The stream BLOBS, through one worker's connection.
@@ -45,15 +46,17 @@ impl Blobs {
                 source: Box::new(Unfit::TooLarge(bytes.len())),
             });
         }
-        self.mesh
-            .wire()
-            .store(subject::blob(&blob.sha256), None, bytes)
+        let (wire, name) = (self.mesh.wire(), subject::blob(&blob.sha256));
+        let about = |failure: Failure| failure.during(format!("storing {}", what()));
+        guard::replaceable(wire, BLOBS, &name)
             .await
-            .map_err(|failure| failure.during(format!("storing {}", what())))?;
+            .map_err(about)?;
+        wire.store(name, None, bytes).await.map_err(about)?;
         Ok(blob)
     }
 
-    /// A stored value; `None` if there is none of that name. What lies there under another digest is an error.
+    /// A stored value; `None` if there is none of that name. What lies there under another digest, or with damaged bytes, is an
+    /// error.
     pub async fn get(&self, blob: &BlobRef) -> Result<Option<Bytes>, Error> {
         let Some(bytes) = self.find(blob).await? else {
             return Ok(None);
@@ -77,6 +80,23 @@ impl Blobs {
             .map_err(|failure| failure.during("listing the stored values"))?;
         let names = listed.keys().filter_map(|name| subject::read_blob(name));
         Ok(names.collect())
+    }
+
+    /// The place of the value that was stored last, whether or not it is still there; 0 if none ever was.
+    pub async fn last(&self) -> Result<u64, Error> {
+        #[derive(serde::Deserialize)]
+        struct Info {
+            state: State,
+        }
+        #[derive(serde::Deserialize)]
+        struct State {
+            last_seq: u64,
+        }
+        let subject = format!("STREAM.INFO.{BLOBS}");
+        let wire = self.mesh.wire();
+        let info = wire.api::<Info>(&subject, &serde_json::Value::Null).await;
+        let info = info.map_err(|failure| failure.during("asking where the stored values end"))?;
+        Ok(info.state.last_seq)
     }
 
     /// Where a value lies now: the sequence of its message. `None` if there is none.
@@ -104,7 +124,16 @@ impl Blobs {
             last_by_subj: Some(&subject),
             ..Get::default()
         };
-        let found = self.mesh.wire().get(BLOBS, &get).await;
-        found.map_err(|failure| failure.during(format!("reading the value {}", name.short())))
+        let wire = self.mesh.wire();
+        let about =
+            |failure: Failure| failure.during(format!("reading the value {}", name.short()));
+        let found = wire.get(BLOBS, &get).await.map_err(about)?;
+        if found.is_none() {
+            // A value that cannot be read is not one that is not there.
+            guard::replaceable(wire, BLOBS, &subject)
+                .await
+                .map_err(about)?;
+        }
+        Ok(found)
     }
 }

@@ -21,6 +21,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::{
     Error,
     connection::{Mesh, Subscription},
+    guard,
     topology::CONFIG,
     wire::{Failure, Get, Wire, code},
 };
@@ -178,10 +179,15 @@ impl Configs {
                 expected.to_string(),
             );
         }
+        let about =
+            |failure: Failure| failure.during(format!("writing the live configuration of {key}"));
+        guard::replaceable(self.wire(), &stream(), &subject(key))
+            .await
+            .map_err(about)?;
         match self.wire().store(subject(key), Some(headers), body).await {
             Ok(ack) => Ok(Some(ack.seq)),
             Err(failure) if failure.number() == Some(code::WRONG_LAST_SEQUENCE) => Ok(None),
-            Err(failure) => Err(failure.during(format!("writing the live configuration of {key}"))),
+            Err(failure) => Err(about(failure)),
         }
     }
 

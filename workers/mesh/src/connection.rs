@@ -234,6 +234,7 @@ impl Mesh {
                     vicinity,
                     directs: Arc::default(),
                     reported: Arc::default(),
+                    looked: Arc::default(),
                 },
                 registry: OnceCell::new(),
                 is_keeping: AtomicBool::new(false),

@@ -1,6 +1,6 @@
 //! What can go wrong between a worker and the broker.
 
-use teamster_protocol::{Fault, FaultClass};
+use teamster_protocol::{Fault, FaultClass, SessionId, text};
 
 /// The one error of this crate. A variant names the failed action.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +48,30 @@ pub enum Error {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// What the server holds in a place cannot be read, and nothing is stored over it: the server would not get over it.
+    #[error("{action} failed: what is stored there is damaged")]
+    Damaged {
+        /// What was tried.
+        action: String,
+        /// How much is damaged.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A session's log ends with messages that the server holds and cannot hand out: their stored bytes are damaged. The log is
+    /// there, and must not be taken for none or for a shorter one.
+    #[error("the log of {session} cannot be read to its end: {}", of_end(*.stored, *.unreadable, *.after, *.last))]
+    Unreadable {
+        /// Whose.
+        session: SessionId,
+        /// Messages of it that the server holds.
+        stored: u64,
+        /// How many of them it cannot hand out, at the end or before.
+        unreadable: u64,
+        /// Number of the last commit that can be read; 0 if none can.
+        after: u64,
+        /// Its stream sequence; 0 if none can be read.
+        last: u64,
+    },
     /// What the broker holds is not of the form that this build reads.
     #[error("{what} is not of a form that this build reads")]
     Malformed {
@@ -59,15 +83,39 @@ pub enum Error {
     },
 }
 
+/// What is wrong with the end of a log, and where.
+fn of_end(stored: u64, unreadable: u64, after: u64, last: u64) -> String {
+    let next = after.saturating_add(1);
+    let place = if last == 0 {
+        "from its first commit on".to_owned()
+    } else {
+        format!("from commit {next} on, behind sequence {last}")
+    };
+    format!(
+        "{place}, the stored bytes are damaged (the server holds {stored} messages of it and cannot hand out {unreadable})"
+    )
+}
+
 impl From<Error> for Fault {
     fn from(error: Error) -> Self {
+        if let Error::Unreadable { session, .. } = &error {
+            let session = text::shell(session.as_str());
+            let hint = format!(
+                "nothing of this session runs, and nothing of it is lost yet. Restore the broker's data from a copy, or go on \
+                 without what cannot be read: `teamster sessions accept-loss {session} --yes`"
+            );
+            return Fault::new("session.log_damaged", FaultClass::Internal, error).hint(hint);
+        }
         let (code, class) = match &error {
             Error::QueueFull => ("session.queue_full", FaultClass::Busy),
             Error::NoSpace { .. } => ("mesh.no_space", FaultClass::Busy),
             Error::NoResponders { .. } => ("mesh.no_responders", FaultClass::Gone),
             Error::Timeout { .. } => ("mesh.timeout", FaultClass::Busy),
             Error::Connect { .. } | Error::Request { .. } => ("mesh.unavailable", FaultClass::Busy),
-            Error::Malformed { .. } => ("mesh.malformed", FaultClass::Internal),
+            Error::Damaged { .. } => ("mesh.damaged", FaultClass::Internal),
+            Error::Malformed { .. } | Error::Unreadable { .. } => {
+                ("mesh.malformed", FaultClass::Internal)
+            }
         };
         Fault::new(code, class, error)
     }

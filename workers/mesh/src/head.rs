@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use teamster_protocol::{Digest, SessionId, subject};
 
 use crate::{
-    Error, Mesh,
+    Error, Mesh, guard,
     topology::HEADS,
-    wire::{Get, code},
+    wire::{Failure, Get, code},
 };
 
 /// Where a log was known to stand: a lower bound.
@@ -67,6 +67,19 @@ impl Heads {
         let mut headers = HeaderMap::new();
         headers.insert(NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, seq.to_string());
         let wire = self.mesh.wire();
+        if seq == 0 {
+            let (stream, name) = (format!("KV_{HEADS}"), subject::head(session));
+            match guard::replaceable(wire, &stream, &name).await {
+                Err(Failure::Unreadable { .. }) => {
+                    if wire.reported.is_new(&name, 0) {
+                        tracing::error!(%session, code = "mesh.damaged", "the second copy of a head is damaged and cannot be replaced");
+                    }
+                    return Ok(false);
+                }
+                looked => looked
+                    .map_err(|failure| failure.during(format!("keeping the head of {session}")))?,
+            }
+        }
         match wire
             .store(subject::head(session), Some(headers), body.into())
             .await

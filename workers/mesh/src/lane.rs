@@ -1,6 +1,9 @@
 //! The two queues of a session: TURNS for user messages, CONTROL for control inputs and kicks.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use async_nats::{
     HeaderMap,
@@ -17,10 +20,10 @@ use teamster_protocol::{
 use crate::{
     Error,
     connection::Mesh,
-    rfc3339,
+    guard, rfc3339,
     topology::{CONTROL, TURNS},
     trace,
-    wire::{Get, PubAck},
+    wire::{Failure, Get, PubAck},
 };
 
 /// How often a store whose answer is lost is made.
@@ -235,6 +238,36 @@ impl Lanes {
         let found =
             found.map_err(|failure| failure.during(format!("reading the queue of {session}")))?;
         Ok(found.map_or(0, |message| message.seq))
+    }
+
+    /// The sessions in whose queues the server holds messages that it cannot read, because their stored bytes are damaged, and how
+    /// many. Such a message is handed to nobody; what lies behind it is. Looks at no more than 200,000 subjects of each kind.
+    pub async fn unreadable(&self) -> Result<BTreeMap<SessionId, u64>, Error> {
+        let mut unreadable = BTreeMap::new();
+        for (stream, filter) in [(TURNS, "turn.in.>"), (CONTROL, "turn.ctl.>")] {
+            let about =
+                |failure: Failure| failure.during(format!("counting what lies in {stream}"));
+            let wire = self.mesh.wire();
+            let held = wire.subjects(stream, filter, SUBJECTS_MAX).await;
+            for subject in held.map_err(about)?.into_keys() {
+                let (_, mut missing) = guard::missing(wire, stream, &subject)
+                    .await
+                    .map_err(about)?;
+                if missing > 0 {
+                    // What came and went at the same time is not missing twice.
+                    let again = guard::missing(wire, stream, &subject)
+                        .await
+                        .map_err(about)?;
+                    missing = missing.min(again.1);
+                }
+                if let Ok(doorbell) = Doorbell::parse(&subject)
+                    && missing > 0
+                {
+                    *unreadable.entry(doorbell.session().clone()).or_default() += missing;
+                }
+            }
+        }
+        Ok(unreadable)
     }
 
     /// Removes a consumed input or kick; does not wait.

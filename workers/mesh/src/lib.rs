@@ -30,6 +30,7 @@ pub mod error;
 pub mod feed;
 pub mod function;
 pub mod generation;
+mod guard;
 pub mod head;
 pub mod lane;
 pub mod live;

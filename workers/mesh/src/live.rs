@@ -89,6 +89,7 @@ impl Kept {
             filters: vec![subject::live(session)],
             start: Start::All,
             is_restarting: false,
+            is_headers_only: false,
         };
         Self {
             reads,

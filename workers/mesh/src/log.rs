@@ -4,10 +4,12 @@ mod batch;
 mod commit;
 mod erase;
 mod follow;
+mod last;
 mod noise;
 mod scan;
+mod survey;
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use bytes::Bytes;
 use teamster_protocol::{Digest, SessionId, limits, subject};
@@ -24,6 +26,7 @@ use crate::{
 pub use follow::Follow;
 pub(crate) use noise::{Reported, is_commit};
 pub use scan::{End, Scan, Scanned};
+pub use survey::Survey;
 
 /// How long the last commit is looked for behind messages that are none.
 const TAIL_PATIENCE: Duration = Duration::from_secs(20);
@@ -52,6 +55,9 @@ pub enum CommitError {
         /// The session's last sequence.
         tail: u64,
     },
+    /// The server holds the end of the log and cannot read it: nothing may be stored behind what nobody knows. An alarm.
+    #[error("the end of the log cannot be read")]
+    Unreadable,
     /// The broker could not be reached in time; whether the commit is stored is unknown.
     #[error("the commit could not be confirmed")]
     Unknown(#[source] Error),
@@ -87,15 +93,89 @@ impl Log {
         body: Bytes,
         expected: u64,
     ) -> Result<u64, CommitError> {
-        commit::commit(self.mesh.wire(), session, body, expected).await
+        let place = commit::Place {
+            fence: expected,
+            after: expected,
+            is_end_unreadable: false,
+        };
+        commit::commit(self.mesh.wire(), session, body, place).await
+    }
+
+    /// Stores a commit behind everything that a survey read, also where the log ends with messages that the server cannot read.
+    /// Refused if the log has moved since.
+    pub async fn commit_behind(
+        &self,
+        session: &SessionId,
+        body: Bytes,
+        survey: &Survey,
+    ) -> Result<u64, CommitError> {
+        let place = commit::Place {
+            // A server that cannot read the last message of a subject takes it for one without messages.
+            fence: if survey.is_end_unreadable {
+                0
+            } else {
+                survey.last
+            },
+            after: survey.last,
+            is_end_unreadable: survey.is_end_unreadable,
+        };
+        commit::commit(self.mesh.wire(), session, body, place).await
     }
 
     /// The session's last commit, read at the stream's leader. Messages behind it that are no commits are passed by, and taken
-    /// out by a worker that may do so.
+    /// out by a worker that may do so. `None` means that the server holds no message of this log; where it holds some and cannot
+    /// read the last, that is [`Error::Unreadable`], with the place.
     pub async fn tail(&self, session: &SessionId) -> Result<Option<Stored>, Error> {
         let tail = timeout(TAIL_PATIENCE, self.tail_behind_noise(session)).await;
-        tail.unwrap_or_else(|_| Err(Failure::Unknown("the log is full of noise".to_owned())))
-            .map_err(|failure| failure.during(format!("reading the last commit of {session}")))
+        match tail.unwrap_or_else(|_| Err(Failure::Unknown("the log is full of noise".to_owned())))
+        {
+            // Boxed: it is rare, and who reads a tail carries no room for it.
+            Err(Failure::Unreadable { .. }) => {
+                Err(Box::pin(self.survey(session)).await?.error(session))
+            }
+            tail => tail
+                .map_err(|failure| failure.during(format!("reading the last commit of {session}"))),
+        }
+    }
+
+    /// A session's whole log as far as the server can read it, and how much it cannot.
+    pub async fn survey(&self, session: &SessionId) -> Result<Survey, Error> {
+        survey::survey(self.mesh.wire(), session)
+            .await
+            .map_err(|failure| failure.during(format!("reading the log of {session}")))
+    }
+
+    /// What the session's log holds at a sequence; `None` if that is no commit of it, is not there, or cannot be read.
+    pub async fn at(&self, session: &SessionId, seq: u64) -> Result<Option<Stored>, Error> {
+        let get = Get {
+            seq: Some(seq),
+            ..Get::default()
+        };
+        let found = self.mesh.wire().get(&log_stream(session), &get).await;
+        let found = found.map_err(|failure| {
+            failure.during(format!("reading sequence {seq} of the log of {session}"))
+        })?;
+        let is_own = |message: &StoredMessage| {
+            message.subject == subject::log(session)
+                && noise::is_commit(Some(&message.headers), session)
+        };
+        Ok(found.filter(is_own).map(Stored::from_message))
+    }
+
+    /// The sessions of whose logs the server holds anything, readable or not; `sessions_max` of a log stream or some more at most.
+    pub async fn sessions(&self, sessions_max: usize) -> Result<BTreeSet<SessionId>, Error> {
+        let mut sessions = BTreeSet::new();
+        for k in 0..limits::LOG_STREAMS {
+            let stream = crate::topology::log_stream_name(k);
+            let listed = self
+                .mesh
+                .wire()
+                .subjects(&stream, "log.>", sessions_max)
+                .await
+                .map_err(|failure| failure.during(format!("listing the logs in {stream}")))?;
+            sessions.extend(listed.keys().filter_map(|name| subject::parse_log(name)));
+        }
+        Ok(sessions)
     }
 
     async fn tail_behind_noise(&self, session: &SessionId) -> Result<Option<Stored>, Failure> {
@@ -105,11 +185,7 @@ impl Log {
             let last = noise::clean(wire, session, &stream, &subject).await?;
             return Ok(last.map(Stored::from_message));
         }
-        let get = Get {
-            last_by_subj: Some(&subject),
-            ..Get::default()
-        };
-        match wire.get(&stream, &get).await? {
+        match last::last(wire, &stream, &subject).await? {
             Some(last) if !noise::is_commit(Some(&last.headers), session) => {
                 noise::report(wire, session, &stream, last.seq);
                 batch::last_before(wire, session, last.seq).await

@@ -235,6 +235,7 @@ impl Reading {
             filters: filters(wanted),
             start: Start::At(after.saturating_add(1)),
             is_restarting: false,
+            is_headers_only: false,
         };
         Self {
             reads,

@@ -291,6 +291,11 @@ fn operator(rights: &mut Permissions) {
 
 /// Creates and checks what the others use.
 fn topology(rights: &mut Permissions) {
+    // What may be lost is emptied where a part of it is damaged: see `topology::heal`.
+    for stream in ["SNAP", "KV_heads", REGISTRY] {
+        rights.read(stream);
+        rights.publish([format!("$JS.API.STREAM.PURGE.{stream}")]);
+    }
     rights.publish([
         "$JS.API.INFO",
         "$JS.API.STREAM.NAMES",

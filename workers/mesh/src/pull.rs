@@ -113,6 +113,12 @@ impl Pull {
         });
     }
 
+    /// Lets the next [`Pull::ask`] ask again, though an earlier request is open: what that still brings is taken all the same.
+    /// For readers that count nothing by what they asked for.
+    pub(crate) fn ask_again(&mut self) {
+        self.request = None;
+    }
+
     /// What comes next. Cancel-safe. With nothing asked for it waits for ever.
     pub(crate) async fn next(&mut self) -> Pulled {
         loop {

@@ -1,6 +1,10 @@
 //! Reading a stream in order, from a place, for as long as wanted: an ephemeral consumer that is made anew whenever it is lost.
 //!
 //! A reader sees each message at most once and in the order of the stream, also across restarts of the broker.
+//!
+//! A message whose stored bytes are damaged is never handed out, and the broker counts it as one that is still to come: the count
+//! that comes with the deliveries never falls to nothing. It also stops at some such messages until it is asked anew. So a reader
+//! that is not at the end yet asks how its consumer stands whenever nothing comes.
 
 use std::time::Duration;
 
@@ -54,6 +58,8 @@ pub(crate) struct Spec {
     pub(crate) start: Start,
     /// After a loss: `true` begins at `start` again, `false` goes on behind the last message read.
     pub(crate) is_restarting: bool,
+    /// Whether bodies are left out.
+    pub(crate) is_headers_only: bool,
 }
 
 /// What a reader tells.
@@ -262,6 +268,9 @@ async fn create(wire: &Wire, spec: &Spec, name: &str, start: Start) -> Result<In
         if let Some(seq) = from {
             fields.insert("opt_start_seq".to_owned(), seq.into());
         }
+        if spec.is_headers_only {
+            fields.insert("headers_only".to_owned(), true.into());
+        }
         // The broker demands a filter for the policy `last_per_subject`.
         let all = [">".to_owned()];
         let filters = if spec.filters.is_empty() {
@@ -278,13 +287,6 @@ async fn create(wire: &Wire, spec: &Spec, name: &str, start: Start) -> Result<In
         serde_json::json!({"stream_name": spec.stream, "config": config, "action": "create"});
     wire.api(&format!("CONSUMER.CREATE.{}.{name}", spec.stream), &body)
         .await
-}
-
-/// Whether a consumer has nothing more to bring than what came of it.
-async fn has_all(wire: &Wire, stream: &str, consumer: &str, deliveries: u64) -> bool {
-    let asked = format!("CONSUMER.INFO.{stream}.{consumer}");
-    let info = wire.api::<Info>(&asked, &serde_json::Value::Null).await;
-    info.is_ok_and(|info| info.num_pending == 0 && info.delivered.consumer_seq == deliveries)
 }
 
 /// Hands on what one consumer brings, until it is lost (`false`) or nobody listens any more (`true`).
@@ -319,12 +321,16 @@ async fn pump<Tag: Copy + Send>(
             },
             () = sink.closed() => return true,
             () = quiet => {
-                // What was still to come may be gone: removed for its age, or with its session.
-                if has_all(wire, stream, consumer, deliveries).await {
-                    place.is_caught_up = true;
-                    if sink.send((tag, Read::CaughtUp)).await.is_err() {
-                        return true;
+                match standing(wire, stream, consumer, deliveries).await {
+                    // What was still to come may be gone: removed for its age, or with its session. Or it cannot be read.
+                    Standing::AtEnd => {
+                        place.is_caught_up = true;
+                        if sink.send((tag, Read::CaughtUp)).await.is_err() {
+                            return true;
+                        }
                     }
+                    Standing::Stopped => pull.ask_again(),
+                    Standing::Unknown => {}
                 }
                 continue;
             }
@@ -363,9 +369,49 @@ async fn pump<Tag: Copy + Send>(
     }
 }
 
+/// How a consumer stands that has brought nothing for a while.
+#[derive(Debug, PartialEq, Eq)]
+enum Standing {
+    /// It has handed out everything that it can.
+    AtEnd,
+    /// It has more, and does not go on.
+    Stopped,
+    /// It cannot be told: something is on its way, or nobody answered.
+    Unknown,
+}
+
+/// Asks how a consumer stands of which `deliveries` have come.
+async fn standing(wire: &Wire, stream: &str, consumer: &str, deliveries: u64) -> Standing {
+    let subject = format!("CONSUMER.INFO.{stream}.{consumer}");
+    let info = wire.api::<Info>(&subject, &serde_json::json!(null)).await;
+    match info {
+        Ok(info) => judge(info.num_pending, info.delivered.consumer_seq, deliveries),
+        Err(failure) => {
+            tracing::debug!(stream, error = %failure, "how a consumer stands is not known");
+            Standing::Unknown
+        }
+    }
+}
+
+fn judge(pending: u64, handed: u64, deliveries: u64) -> Standing {
+    match pending {
+        _ if handed != deliveries => Standing::Unknown,
+        0 => Standing::AtEnd,
+        _ => Standing::Stopped,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_consumer_is_at_its_end_only_when_all_it_handed_out_has_come() {
+        assert_eq!(judge(0, 3, 3), Standing::AtEnd);
+        assert_eq!(judge(0, 4, 3), Standing::Unknown);
+        assert_eq!(judge(2, 3, 3), Standing::Stopped);
+        assert_eq!(judge(2, 4, 3), Standing::Unknown);
+    }
 
     #[test]
     fn a_reader_goes_on_where_it_was() {

@@ -184,6 +184,7 @@ async fn watch_entries(wire: Wire, mut view: View) {
             filters: Vec::new(),
             start: Start::LastOfEach,
             is_restarting: true,
+            is_headers_only: false,
         };
         let mut reader = Reader::spawn(&wire, spec, (), sink);
         if let Err(failure) = reader.opened().await {

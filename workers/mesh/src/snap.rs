@@ -5,7 +5,13 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use teamster_protocol::{Digest, SessionId, subject};
 
-use crate::{Error, connection::Mesh, topology::SNAP, wire::Get};
+use crate::{
+    Error,
+    connection::Mesh,
+    guard,
+    topology::SNAP,
+    wire::{Failure, Get},
+};
 
 /// Header of the commit's number.
 const N: &str = "Teamster-N";
@@ -81,16 +87,21 @@ impl Snaps {
     }
 
     /// Replaces the session's snapshot; does not wait for the acknowledgement. A snapshot that is too large for the broker is
-    /// an error.
+    /// an error. Over one that cannot be read nothing is written: that session does without.
     pub async fn put(&self, session: &SessionId, snapshot: &Snapshot) -> Result<(), Error> {
         let body = snapshot.state.clone().unwrap_or_default();
-        self.mesh
-            .wire()
-            .tell(
-                subject::snap(session),
-                Some(write_mark(&snapshot.mark)),
-                body,
-            )
+        let (wire, name) = (self.mesh.wire(), subject::snap(session));
+        match guard::replaceable_once(wire, SNAP, &name).await {
+            Err(Failure::Unreadable { .. }) => {
+                if wire.reported.is_new(&name, 0) {
+                    tracing::error!(%session, code = "mesh.damaged", "the snapshot of a session is damaged and cannot be replaced; its log is read instead");
+                }
+                return Ok(());
+            }
+            looked => looked
+                .map_err(|failure| failure.during(format!("writing the snapshot of {session}")))?,
+        }
+        wire.tell(name, Some(write_mark(&snapshot.mark)), body)
             .await
             .map_err(|failure| failure.during(format!("writing the snapshot of {session}")))
     }

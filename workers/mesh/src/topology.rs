@@ -1,5 +1,6 @@
 //! The streams and buckets, ensured at start.
 
+mod heal;
 mod plan;
 
 use std::time::Duration;
@@ -141,6 +142,7 @@ async fn ensure_once(wire: &Wire, topology: &Topology) -> Result<(), Error> {
     for stream in plan::streams(topology.replicas) {
         ensure_object(wire, &Object::stream(stream), deadline).await?;
     }
+    heal::heal(wire).await;
     let feeds = (0..teamster_protocol::limits::LOG_STREAMS).map(plan::feed);
     for consumer in plan::bells().into_iter().chain(feeds) {
         ensure_object(wire, &Object::consumer(&consumer), deadline).await?;

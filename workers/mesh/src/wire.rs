@@ -21,6 +21,7 @@ use tokio::{sync::watch, time::Instant};
 use crate::{
     Error,
     direct::{self, Directs},
+    guard::Looked,
     log::Reported,
     mux::Mux,
     near::{Door, Near},
@@ -72,6 +73,13 @@ pub(crate) enum Failure {
     /// No answer; whether something was done is unknown.
     #[error("no answer: {0}")]
     Unknown(String),
+    /// The server holds messages on a subject, and cannot hand out the last of them: its stored bytes are damaged. Not the same
+    /// as none.
+    #[error("the last of {stored} stored messages cannot be read: its stored bytes are damaged")]
+    Unreadable {
+        /// How many the server holds.
+        stored: u64,
+    },
 }
 
 impl Failure {
@@ -88,6 +96,7 @@ impl Failure {
     pub(crate) fn is_passing(&self) -> bool {
         match self {
             Self::NoResponders | Self::Unknown(_) => true,
+            Self::Unreadable { .. } => false,
             Self::Refused { number, .. } => {
                 matches!(number, 10004..=10006 | 10008 | 10009 | 10023 | 10074)
             }
@@ -114,6 +123,10 @@ impl Failure {
             } => Error::QueueFull,
             Self::NoResponders => Error::NoResponders { action },
             Self::Unknown(_) => Error::Timeout { action },
+            damaged @ Self::Unreadable { .. } => Error::Damaged {
+                action,
+                source: Box::new(damaged),
+            },
             refused @ Self::Refused { .. } => Error::Request {
                 action,
                 source: Box::new(refused),
@@ -202,6 +215,8 @@ pub(crate) struct Wire {
     pub(crate) directs: Arc<Directs>,
     /// What of the logs was reported as no commit.
     pub(crate) reported: Arc<Reported>,
+    /// Subjects whose stored messages are known to be readable.
+    pub(crate) looked: Arc<Looked>,
 }
 
 /// The workers of the same process, and what may be asked of them.

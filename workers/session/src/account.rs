@@ -23,6 +23,12 @@ pub(crate) struct Account {
     preview: Option<String>,
     model: Option<String>,
     forked_from: Option<(SessionId, u64)>,
+    /// When the newest commit was made that can be read, whether or not it counts.
+    #[serde(default)]
+    seen_ms: u64,
+    /// Why the log does not end where it seems to, if it does not.
+    #[serde(default)]
+    doubt: Option<String>,
 }
 
 /// What a stored commit means.
@@ -66,7 +72,28 @@ impl Account {
             preview: None,
             model: None,
             forked_from: None,
+            seen_ms: 0,
+            doubt: None,
         }
+    }
+
+    /// Notes that the log does not end where it seems to, or that it does. Says whether that is new.
+    pub(crate) fn doubt(&mut self, why: Option<&String>) -> bool {
+        let is_new = self.doubt.as_ref() != why;
+        self.doubt = why.cloned();
+        is_new
+    }
+
+    /// Whether the log ends before where it is known to have stood, though nobody has given up what is missing.
+    pub(crate) fn is_behind(&self, head: &Head) -> bool {
+        let state = self.fold.state();
+        let is_given_up = state
+            .loss
+            .is_some_and(|loss| head.n >= loss.from && head.at_ms <= loss.at_ms);
+        let is_erased = state
+            .deleted
+            .is_some_and(|tombstone| head.n < tombstone.n && head.seq < tombstone.seq);
+        state.n < head.n && !is_given_up && !is_erased
     }
 
     /// Takes the next stored commit of the session's log; `forked` are the messages of the transcript that it names, if it
@@ -75,7 +102,12 @@ impl Account {
         let was_broken = self.fold.broken().is_some();
         let asked_model = self.fold.state().options.model.clone();
         let turn = self.fold.state().turn.as_ref().map(|turn| turn.id.clone());
+        // What comes now is behind what was in doubt: it follows, or is a break.
+        self.doubt = None;
         let Some(commit) = self.fold.take(bytes, seq) else {
+            if let Ok(commit) = Commit::decode(bytes) {
+                self.seen_ms = self.seen_ms.max(commit.at_ms);
+            }
             return if was_broken {
                 Taken::Lost
             } else {
@@ -127,7 +159,7 @@ impl Account {
 
     /// The session in a word.
     pub(crate) fn status(&self) -> &'static str {
-        if self.fold.broken().is_some() {
+        if self.fold.broken().is_some() || self.doubt.is_some() {
             return DAMAGED;
         }
         let state = self.fold.state();
@@ -152,7 +184,8 @@ impl Account {
             hash: state.hash,
             at_ms: state.at_ms,
         };
-        (self.fold.broken().is_none() && state.n > 0).then(|| (state.session.clone(), head))
+        (self.fold.broken().is_none() && self.doubt.is_none() && state.n > 0)
+            .then(|| (state.session.clone(), head))
     }
 
     /// The session in short.
@@ -176,7 +209,7 @@ impl Account {
             metadata,
             forked_from: self.forked_from.clone(),
             created_at_ms,
-            updated_at_ms: state.at_ms,
+            updated_at_ms: state.at_ms.max(self.seen_ms),
             commits: self.commits,
             turns: state.turns,
             messages: self.messages,

@@ -1,11 +1,12 @@
 //! Changes of sessions: each is one input of a session's control lane, and what is answered is what the log says became of it.
 
+use teamster_core::turn::{Fold, State};
 use teamster_mesh::{Ctx, log::Stored};
 use teamster_protocol::{
     Commit, Event, Fault, Lane, MessageId, Phase, Principal, SessionId,
     event::DropReason,
     input::{Admin, AdminAction, ControlKind},
-    limits,
+    limits, text,
 };
 use tokio::time::{Duration, Instant, timeout_at};
 
@@ -174,6 +175,35 @@ pub(crate) async fn is_there(ctx: &Ctx, session: &SessionId) -> Result<bool, Fau
         return Ok(false);
     };
     Ok(Commit::decode(&tail.body).map_or(true, |commit| commit.head.phase != Phase::Deleted))
+}
+
+/// Refuses a session whose log is damaged: nothing that is asked of it would be taken, or what is left of it would be taken for
+/// all of it.
+pub(crate) async fn must_be_sound(ctx: &Ctx, session: &SessionId) -> Result<(), Fault> {
+    let survey = ctx.mesh.log().survey(session).await?;
+    let mut fold = Fold::new(State::new(session.clone()));
+    for stored in &survey.commits {
+        fold.take(&stored.body, stored.seq);
+        drop(fold.unload());
+    }
+    match fold.broken() {
+        Some(why) => Err(damaged(session, why)),
+        None if survey.is_end_unreadable => Err(damaged(session, "its end cannot be read")),
+        None => Ok(()),
+    }
+}
+
+/// A session's log is damaged.
+pub(crate) fn damaged(session: &SessionId, why: &str) -> Fault {
+    let fault = Fault::internal(
+        "session.log_damaged",
+        format_args!("the log of {session} is damaged: {why}"),
+    );
+    let session = text::shell(session.as_str());
+    fault.hint(format_args!(
+        "Look at what can be read: `teamster sessions show {session}`; then accept the loss: `teamster sessions accept-loss \
+         {session} --yes`."
+    ))
 }
 
 /// Who asks: the broker checked the subject that says so.

@@ -10,7 +10,7 @@ use teamster_mesh::{
 use teamster_protocol::{Digest, Message, SessionId};
 
 use crate::{
-    account::{Account, Counted, DELETED, Taken},
+    account::{Account, Counted, DAMAGED, DELETED, Taken},
     error::StoreError,
     store::{Db, STREAMS, number, unsigned},
 };
@@ -140,6 +140,57 @@ pub(crate) fn replace(
     keep(db, accounts, result)
 }
 
+/// Those of the sessions whose logs end before where they are known to have stood, and why that is damage.
+pub(crate) fn behind(
+    db: &Db,
+    heads: &[(SessionId, Head)],
+) -> Result<BTreeMap<SessionId, String>, StoreError> {
+    let connection = db.connection()?;
+    let mut behind = BTreeMap::new();
+    for (session, head) in heads {
+        let found: Option<String> = connection
+            .prepare_cached("SELECT account FROM session WHERE name = ?1")?
+            .query_row([session.as_str()], |row| row.get(0))
+            .optional()?;
+        let account = match found {
+            Some(text) => serde_json::from_str(&text)?,
+            None => Account::new(session.clone()),
+        };
+        if account.is_behind(head) {
+            let why = format!(
+                "the log ends before commit {}, which was stored at sequence {}",
+                head.n, head.seq
+            );
+            behind.insert(session.clone(), why);
+        }
+    }
+    Ok(behind)
+}
+
+/// Notes which sessions are in doubt, all others not; returns those that were not before.
+pub(crate) fn doubt(
+    db: &mut Db,
+    doubts: &BTreeMap<SessionId, String>,
+) -> Result<Vec<SessionId>, StoreError> {
+    let mut accounts = std::mem::take(&mut db.accounts);
+    let mut fresh = Vec::new();
+    let result = transact(db, &mut accounts, |writer, _| {
+        for session in writer.damaged()? {
+            if !doubts.contains_key(&session) {
+                writer.doubt(&session, None)?;
+            }
+        }
+        for (session, why) in doubts {
+            if writer.doubt(session, Some(why))? {
+                fresh.push(session.clone());
+            }
+        }
+        Ok(())
+    });
+    keep(db, accounts, result)?;
+    Ok(fresh)
+}
+
 /// Accounts of a transaction that failed are not those of the file.
 fn keep<T>(
     db: &mut Db,
@@ -247,6 +298,30 @@ impl Writer<'_> {
         };
         self.accounts.insert(name.to_owned(), entry);
         Ok(())
+    }
+
+    /// The sessions that are damaged, for whatever reason.
+    fn damaged(&self) -> Result<Vec<SessionId>, StoreError> {
+        let mut statement = self
+            .connection
+            .prepare_cached("SELECT name FROM session WHERE status = ?1")?;
+        let mut rows = statement.query([DAMAGED])?;
+        let mut damaged = Vec::new();
+        while let Some(row) = rows.next()? {
+            damaged.extend(SessionId::parse(&row.get::<_, String>(0)?).ok());
+        }
+        Ok(damaged)
+    }
+
+    /// Notes why a session is in doubt, or that it is not; says whether that is new.
+    fn doubt(&mut self, session: &SessionId, why: Option<&String>) -> Result<bool, StoreError> {
+        self.load(session)?;
+        let account = self.accounts.get_mut(session.as_str());
+        let is_new = account.is_some_and(|(_, account)| account.doubt(why));
+        if is_new {
+            self.touched.insert(session.as_str().to_owned());
+        }
+        Ok(is_new)
     }
 
     /// Removes everything that was read of a session.

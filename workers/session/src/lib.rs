@@ -21,6 +21,7 @@
 mod account;
 mod admin;
 mod apply;
+mod audit;
 mod config;
 mod error;
 mod file;
@@ -63,6 +64,10 @@ pub fn worker(config: &Config) -> Result<Worker, Error> {
     let headed = Arc::clone(&projection);
     let worker = worker.task("heads", move |mesh, cancel| async move {
         headed.heads().run(&mesh, &cancel).await;
+    });
+    let audited = Arc::clone(&projection);
+    let worker = worker.task("audit", move |mesh, cancel| async move {
+        audit::run(&mesh, &audited, &cancel).await;
     });
     let swept = Arc::clone(&projection);
     let worker = worker.task("values", move |mesh, cancel| async move {

@@ -82,6 +82,7 @@ async fn follow(
     let life = progress.borrow_and_update().life;
     let after = begin(mesh, store).await?;
     let mut scan = mesh.log().scan(&after).await?;
+    projection.begin_anew();
     loop {
         let begun_anew = async {
             let changed = progress.wait_for(|progress| progress.life != life).await;
@@ -242,8 +243,8 @@ async fn forked(
         return Ok(None);
     };
     let found = match mesh.blobs().get(&fork.transcript).await {
-        // Other bytes lie there: nothing can be read of them.
-        Err(Error::Malformed { .. }) => None,
+        // Other bytes lie there, or damaged ones: nothing can be read of them.
+        Err(Error::Malformed { .. } | Error::Damaged { .. }) => None,
         found => found?,
     };
     let messages = found.and_then(|bytes| serde_json::from_slice(&bytes).ok());

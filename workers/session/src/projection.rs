@@ -36,6 +36,8 @@ pub(crate) struct Projection {
     store: Store,
     heads: Heads,
     remains: Notify,
+    /// Told whenever the reading of the logs begins anew.
+    begun: Notify,
 }
 
 impl Projection {
@@ -44,12 +46,23 @@ impl Projection {
             store,
             heads: Heads::default(),
             remains: Notify::new(),
+            begun: Notify::new(),
         }
     }
 
     /// Told when a session was deleted, so that what remains of it is looked for.
     pub(crate) fn remains(&self) -> &Notify {
         &self.remains
+    }
+
+    /// Says that the reading of the logs begins anew.
+    pub(crate) fn begin_anew(&self) {
+        self.begun.notify_one();
+    }
+
+    /// Waits until the reading of the logs begins anew; for one task.
+    pub(crate) async fn begun_anew(&self) {
+        self.begun.notified().await;
     }
 
     /// What is to be copied of heads.

@@ -8,13 +8,14 @@ use crate::error::StoreError;
 /// Marks the file as ours (`PRAGMA application_id`).
 const APPLICATION: i32 = 0x7465_616d;
 /// Version of these tables. A file of another version is built anew; so is one of another version of the fold.
-const VERSION: i32 = 5;
+const VERSION: i32 = 6;
 
 /// `account` is what further commits are folded into, `info` what is answered: both JSON. The text of a message stands apart from
 /// the rest of it, so that the index reads it without keeping it again. `place` says where the commits that count lie in the log;
 /// their bytes stay there. `generation` holds what was spent: a
 /// row a generation, and for those that went with their session (`buried`) the rows that its tombstone keeps of them. `tombstone` holds the last deletion of each name. `value` says which stored values sessions name. `unnamed` alone does not follow from the log: since when this
-/// projection has known of stored values that nobody names them.
+/// projection has known of stored values that nobody names them. So does `doubt`: where the last stored value lay when a session was first
+/// found of which not everything can be read.
 const TABLES: &str = "
 CREATE TABLE stream (
     k INTEGER PRIMARY KEY,
@@ -81,6 +82,10 @@ CREATE TABLE unnamed (
     sha256 TEXT PRIMARY KEY,
     seq INTEGER NOT NULL,
     since_ms INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE doubt (
+    name TEXT PRIMARY KEY,
+    seq INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE approval (
     id TEXT PRIMARY KEY,

@@ -5,8 +5,9 @@
 //! takes between a value and its commit. Who stores the value again in that day puts another message in its place, and what was
 //! noted of the first is void. Whoever dies in the middle leaves notes from which the next pass goes on.
 //!
-//! Nothing is removed while it is not certain what is named: while the projection is behind, while a session is damaged, and while a
-//! log is gone that somebody knew.
+//! Nothing is removed while the projection is behind. What a session names in a part of its log that cannot be read, or that is gone, is
+//! not known: but it was stored before that was noticed, for such a session commits nothing. So everything that was there then
+//! stays, and what was stored later is swept as always.
 
 mod notes;
 
@@ -17,7 +18,7 @@ use teamster_protocol::{Fault, limits};
 use tokio_util::sync::CancellationToken;
 
 use self::notes::{Found, Note};
-use crate::{error::StoreError, projection::Projection};
+use crate::{audit, error::StoreError, projection::Projection};
 
 /// Why a pass came to no end.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +29,8 @@ enum Stop {
     Projection(Fault),
     #[error("what was found cannot be noted")]
     Store(#[from] StoreError),
+    #[error("the ends of the logs cannot be looked at")]
+    Audit(#[from] audit::Stop),
 }
 
 /// Looks again and again until cancelled.
@@ -47,19 +50,19 @@ pub(crate) async fn run(mesh: &Mesh, projection: &Projection, cancel: &Cancellat
 /// Says what a pass came to, and when the next one is due.
 fn told(swept: Result<Swept, Stop>) -> Duration {
     match swept {
-        Ok(Swept::Removed(0)) => limits::VALUES_SWEEP_EVERY,
-        Ok(Swept::Removed(values)) => {
-            tracing::info!(
-                count = values,
-                "stored values that no session names were removed"
-            );
-            limits::VALUES_SWEEP_EVERY
-        }
-        Ok(Swept::Uncertain(why)) => {
-            tracing::warn!(
-                what = %why,
-                "no stored value is removed, because it is not certain which ones sessions name"
-            );
+        Ok(Swept { removed, kept }) => {
+            if removed > 0 {
+                tracing::info!(
+                    count = removed,
+                    "stored values that no session names were removed"
+                );
+            }
+            if let Some(why) = kept {
+                tracing::warn!(
+                    what = %why,
+                    "stored values from before a damage are not removed, because it is not certain which ones its session names"
+                );
+            }
             limits::VALUES_SWEEP_EVERY
         }
         // A projection that is being built says so to whoever asks.
@@ -75,32 +78,34 @@ fn told(swept: Result<Swept, Stop>) -> Duration {
 }
 
 /// What a pass came to.
-enum Swept {
+struct Swept {
     /// So many values were removed.
-    Removed(usize),
-    /// None was, for a reason.
-    Uncertain(String),
+    removed: usize,
+    /// Why older ones were not looked at.
+    kept: Option<String>,
 }
 
 async fn sweep(mesh: &Mesh, projection: &Projection) -> Result<Swept, Stop> {
+    audit::look(mesh, projection).await?;
+    let last = mesh.blobs().last().await?;
     // What is listed first is older than the logs that are asked about it, and the heads that are kept older than their logs.
     let stored = Arc::new(mesh.blobs().list().await?);
     let headed = mesh.heads().sessions(limits::VALUES_LISTED_MAX).await?;
     let headed = Arc::new(headed);
     let found = projection
         .ask_all(mesh, move |db| {
-            notes::look(db.connection()?, &stored, &headed, now_ms())
+            notes::look(db.connection()?, &stored, &headed, last, now_ms())
         })
         .await
         .map_err(Stop::Projection)?;
-    let (unknown, due) = match found {
-        Found::Uncertain(why) => return Ok(Swept::Uncertain(why)),
-        Found::Unnamed { unknown, due } => (unknown, due),
-    };
+    let Found { unknown, due, kept } = found;
     let mut noted = Vec::with_capacity(unknown.len());
     for name in unknown {
-        if let Some(seq) = mesh.blobs().place(&name).await? {
-            noted.push(Note { name, seq });
+        match mesh.blobs().place(&name).await {
+            Ok(Some(seq)) => noted.push(Note { name, seq }),
+            // It cannot be removed either; the others can.
+            Ok(None) | Err(Error::Damaged { .. }) => {}
+            Err(error) => return Err(error.into()),
         }
     }
     let store = projection.store();
@@ -114,7 +119,7 @@ async fn sweep(mesh: &Mesh, projection: &Projection) -> Result<Swept, Stop> {
     store
         .run(move |db| notes::drop_all(db.connection()?, &due))
         .await?;
-    Ok(Swept::Removed(removed))
+    Ok(Swept { removed, kept })
 }
 
 pub(crate) fn now_ms() -> u64 {

@@ -9,6 +9,7 @@
     reason = "in test support a failed step is a failed test, and a task needs no name"
 )]
 
+pub mod blocks;
 pub mod cluster;
 pub mod collector;
 pub mod counter;

@@ -106,6 +106,34 @@ impl Nats {
         process.ended(START_LIMIT).await;
     }
 
+    /// Stops the server in good order and waits for its end: it writes down what its streams hold.
+    ///
+    /// # Panics
+    /// When it is not running.
+    pub async fn stop(&mut self) {
+        let mut process = self.process.take().expect("the server runs");
+        process.interrupt();
+        process.ended(START_LIMIT).await;
+    }
+
+    /// Flips a byte of a stored message while the server does not run.
+    ///
+    /// # Panics
+    /// When the server runs, or the stream holds no such message.
+    pub fn damage(&self, stream: &str, seq: u64) {
+        assert!(self.process.is_none(), "the server is stopped first");
+        crate::blocks::damage(&self.store(), stream, seq);
+    }
+
+    /// Flips a byte of the last stored message of a subject while the server does not run.
+    ///
+    /// # Panics
+    /// When the server runs, or the stream holds no such message.
+    pub fn damage_last(&self, stream: &str, subject: &str) {
+        assert!(self.process.is_none(), "the server is stopped first");
+        crate::blocks::damage_last(&self.store(), stream, subject);
+    }
+
     /// Starts the server again, on the same port and store; kills it first if it runs.
     ///
     /// # Panics

@@ -13,7 +13,8 @@ use crate::turn::{
     admin::is_tombstone,
     draft::Draft,
     on::close,
-    state::{State, accepted_loss},
+    salvage::Salvage,
+    state::{Origin, State, accepted_loss},
 };
 
 /// The code of a turn that ended because its log was damaged.
@@ -51,6 +52,8 @@ pub struct Damage {
     pub why: String,
     /// Whether a newer build wrote what cannot be read: then nothing is lost.
     pub is_newer: bool,
+    /// What is taken over of what does not fold; nothing, unless whoever read the log says so.
+    pub salvage: Salvage,
 }
 
 impl Fold {
@@ -172,6 +175,7 @@ impl Fold {
             n_max: broken.n_max,
             why: broken.why,
             is_newer: broken.is_newer,
+            salvage: Salvage::default(),
         }))
     }
 }
@@ -185,6 +189,7 @@ impl Damage {
             state,
             why,
             is_newer: false,
+            salvage: Salvage::default(),
         }
     }
 
@@ -195,6 +200,7 @@ impl Damage {
             before,
             n_max,
             why,
+            mut salvage,
             ..
         } = self;
         let accepted = Event::LossAccepted {
@@ -206,12 +212,19 @@ impl Damage {
         state.n = n_max.saturating_add(limits::LOSS_NUMBERS_SKIPPED);
         state.hash = before;
         let mut events = vec![accepted];
+        // A session whose beginning is lost is there all the same.
+        if state.origin.is_none() && (!state.is_deleted() || salvage.origin.is_some()) {
+            events.push(created(by, salvage.origin.clone()));
+        }
         let reason = EndReason::Failed {
             code: CODE.to_owned(),
             message: "a part of the session's log was lost".to_owned(),
         };
-        events.extend(close(&state, &reason));
-        if !state.transcript.is_empty() || state.base.is_some() {
+        let mut closing = close(&state, &reason);
+        salvage.settle(&mut closing);
+        events.extend(closing);
+        events.extend(salvage.events());
+        if !salvage.messages.is_empty() || !state.transcript.is_empty() || state.base.is_some() {
             events.push(Event::MessageAdded {
                 message: Message::Notice {
                     id: MessageId::of_commit(
@@ -228,6 +241,24 @@ impl Damage {
         let mut draft = Draft::new(state);
         let _fits = draft.apply(events, now_ms); // an empty draft takes what there is
         draft
+    }
+}
+
+/// The beginning of a session whose own is lost: as it is known from elsewhere, or as nobody knows it.
+fn created(by: &Principal, origin: Option<Origin>) -> Event {
+    match origin {
+        Some(origin) => Event::SessionCreated {
+            by: origin.by,
+            title: origin.title,
+            workspace: origin.workspace,
+            metadata: origin.metadata,
+        },
+        None => Event::SessionCreated {
+            by: by.clone(),
+            title: None,
+            workspace: None,
+            metadata: std::collections::BTreeMap::new(),
+        },
     }
 }
 

@@ -42,7 +42,39 @@ struct Part<'a> {
     upto: u64,
     /// The last message that was read, a commit or not.
     last: u64,
+    /// How many were read, commits or not.
+    seen: u64,
     commits: Vec<Stored>,
+}
+
+/// Everything of a log that can be read.
+pub(super) struct All {
+    /// The commits, oldest first.
+    pub(super) commits: Vec<Stored>,
+    /// Messages that were read, commits or not.
+    pub(super) seen: u64,
+    /// Sequence of the last of them, 0 if there is none.
+    pub(super) last: u64,
+}
+
+/// Everything of a session's log that can be read now. What the server cannot read is passed by.
+pub(super) async fn all(wire: &Wire, session: &SessionId) -> Result<All, Failure> {
+    let mut part = Part::new(wire, session, 0, u64::MAX);
+    loop {
+        let known = part.last;
+        part.batch().await?;
+        if part.last == known {
+            // A replica may lag behind the leader, who has the last word.
+            part.one_at_leader().await?;
+        }
+        if part.last == known {
+            return Ok(All {
+                commits: part.commits,
+                seen: part.seen,
+                last: part.last,
+            });
+        }
+    }
 }
 
 /// The commits with `after < seq <= upto`, oldest first.
@@ -111,6 +143,7 @@ impl<'a> Part<'a> {
             subject: subject::log(session),
             upto,
             last: after,
+            seen: 0,
             commits: Vec::new(),
         }
     }
@@ -118,6 +151,7 @@ impl<'a> Part<'a> {
     /// Takes the next message.
     fn take(&mut self, seq: u64, headers: Option<&HeaderMap>, body: Bytes) {
         self.last = seq;
+        self.seen += 1;
         if noise::is_commit(headers, self.session) {
             self.commits.push(Stored { seq, body });
         } else {

@@ -55,12 +55,23 @@ fn judge(body: &[u8], expected: u64, next: Option<(u64, &[u8])>, tail: u64) -> V
     }
 }
 
-/// Stores `body` behind sequence `expected` of the session's subject, or says within [`PATIENCE`] why not.
+/// Where a commit is to be stored.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    /// What the server must take for the subject's last sequence.
+    pub(super) fence: u64,
+    /// The last message that can be read. The same as the fence, unless the server cannot read what lies behind it.
+    pub(super) after: u64,
+    /// Whether it is known that the server cannot read what lies behind it.
+    pub(super) is_end_unreadable: bool,
+}
+
+/// Stores `body` at a place in the session's log, or says within [`PATIENCE`] why not.
 pub(super) async fn commit(
     wire: &Wire,
     session: &SessionId,
     body: Bytes,
-    expected: u64,
+    place: Place,
 ) -> Result<u64, CommitError> {
     let action = || format!("committing to the log of {session}");
     if body.len() > limits::COMMIT_BYTES_MAX {
@@ -74,7 +85,7 @@ pub(super) async fn commit(
         };
         return Err(CommitError::Unknown(failure.during(action())));
     }
-    tokio::time::timeout(PATIENCE, persist(wire, session, &body, expected))
+    tokio::time::timeout(PATIENCE, persist(wire, session, &body, place))
         .await
         .unwrap_or_else(|_| Err(CommitError::Unknown(Error::Timeout { action: action() })))
 }
@@ -84,11 +95,11 @@ async fn persist(
     wire: &Wire,
     session: &SessionId,
     body: &Bytes,
-    expected: u64,
+    place: Place,
 ) -> Result<u64, CommitError> {
     let subject = subject::log(session);
     let mut headers = HeaderMap::new();
-    headers.insert(NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, expected.to_string());
+    headers.insert(NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, place.fence.to_string());
     noise::mark(&mut headers, session);
     let mut pauses = Pauses::new(PAUSE_MIN, PAUSE_MAX);
     loop {
@@ -111,11 +122,12 @@ async fn persist(
             }
             _ => {}
         }
-        match look(wire, session, &subject, body, expected).await {
+        match look(wire, session, &subject, body, place).await {
             Ok(Verdict::Stored(seq)) => return Ok(seq),
             Ok(Verdict::Fenced { tail }) => return Err(CommitError::Fenced { tail }),
             Ok(Verdict::WentBack { tail }) => return Err(CommitError::WentBack { tail }),
             Ok(Verdict::Free) => {}
+            Err(Failure::Unreadable { .. }) => return Err(CommitError::Unreadable),
             Err(error) => {
                 tracing::debug!(%session, %error, "the log does not say yet whether a commit is stored");
             }
@@ -132,13 +144,16 @@ async fn look(
     session: &SessionId,
     subject: &str,
     body: &[u8],
-    expected: u64,
+    place: Place,
 ) -> Result<Verdict, Failure> {
-    let stream = log_stream(session);
+    let (stream, expected) = (log_stream(session), place.after);
     // In this order: what is stored in between is seen as a tail beyond the expected sequence, never as a free place.
     let next = next_commit(wire, session, &stream, subject, expected).await?;
-    let tail = noise::clean(wire, session, &stream, subject).await?;
-    let tail = tail.map_or(0, |tail| tail.seq);
+    let tail = match noise::clean(wire, session, &stream, subject).await {
+        // That the end cannot be read is what was expected: the place behind it is still free.
+        Err(Failure::Unreadable { .. }) if place.is_end_unreadable => expected,
+        tail => tail?.map_or(0, |tail| tail.seq),
+    };
     let verdict = judge(
         body,
         expected,

@@ -15,8 +15,7 @@ use crate::{
     topology::log_stream,
 };
 
-/// A reader that is to come to an end gives up when nothing has come for so long: a stored message that the server itself cannot
-/// read is never handed out. Longer than the server needs to come back.
+/// A reader that is to come to an end gives up when nothing has come for so long. Longer than the server needs to come back.
 const STALLED: Duration = Duration::from_secs(30);
 
 /// A reader of many sessions: one ordered consumer a log stream.
@@ -25,6 +24,8 @@ pub struct Follow {
     /// The streams that are still behind what was there when the reader began.
     behind: BTreeSet<u8>,
     is_live: bool,
+    /// How long nothing may come while the end is waited for.
+    patience: Duration,
     /// Whether the reader began with the last message of each session, which may be no commit.
     is_of_last: bool,
     /// Sessions whose last message was none: their last commit is read apart. At most as many as there are sessions.
@@ -77,6 +78,7 @@ impl Follow {
                 filters,
                 start,
                 is_restarting: false,
+                is_headers_only: false,
             };
             readers.push(Reader::spawn(mesh.wire(), spec, tag, sink.clone()));
         }
@@ -88,6 +90,7 @@ impl Follow {
             reads,
             behind,
             is_live,
+            patience: STALLED,
             is_of_last: false,
             hidden: VecDeque::new(),
             _readers: readers,
@@ -119,7 +122,7 @@ impl Follow {
                 let streams: Vec<String> = self.behind.iter().map(u8::to_string).collect();
                 return Some(Err(Error::Timeout {
                     action: format!(
-                        "reading log stream {} to its end: the server hands out nothing more, though there is more",
+                        "reading log stream {} to its end: the server is silent, though there is more;",
                         streams.join(", ")
                     ),
                 }));
@@ -160,7 +163,18 @@ impl Follow {
 
     /// How long nothing may come: for ever, unless the end is waited for.
     fn patience(&self) -> Duration {
-        if self.is_live { Duration::MAX } else { STALLED }
+        if self.is_live {
+            Duration::MAX
+        } else {
+            self.patience
+        }
+    }
+
+    /// Gives up after another time than usual during which nothing comes, where the reader is to come to an end.
+    #[must_use]
+    pub fn give_up_after(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
     }
 
     /// Whether everything that was there when the reader began has been returned by [`Follow::next`].

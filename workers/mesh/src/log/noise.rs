@@ -15,7 +15,8 @@ use std::{
 use async_nats::HeaderMap;
 use teamster_protocol::{SessionId, header};
 
-use crate::wire::{Failure, Get, StoredMessage, Wire, code};
+use super::last;
+use crate::wire::{Failure, StoredMessage, Wire, code};
 
 /// Reports that are remembered, so that each message is reported once.
 const REPORTS_MAX: usize = 1024;
@@ -26,7 +27,7 @@ pub(crate) struct Reported(Mutex<BTreeSet<(String, u64)>>);
 
 impl Reported {
     /// Whether a message is met for the first time. What was met longest ago may be forgotten.
-    fn is_new(&self, stream: &str, seq: u64) -> bool {
+    pub(crate) fn is_new(&self, stream: &str, seq: u64) -> bool {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_new = known.insert((stream.to_owned(), seq));
         if known.len() > REPORTS_MAX {
@@ -62,12 +63,8 @@ pub(super) async fn clean(
     stream: &str,
     subject: &str,
 ) -> Result<Option<StoredMessage>, Failure> {
-    let get = Get {
-        last_by_subj: Some(subject),
-        ..Get::default()
-    };
     loop {
-        match wire.get(stream, &get).await? {
+        match last::last(wire, stream, subject).await? {
             Some(last) if !is_commit(Some(&last.headers), session) => {
                 report(wire, session, stream, last.seq);
                 match wire.take_out(stream, last.seq).await {

@@ -85,6 +85,7 @@ impl Scan {
                     filters: Vec::new(),
                     start: Start::At(after.saturating_add(1)),
                     is_restarting: false,
+                    is_headers_only: false,
                 };
                 Reader::spawn(mesh.wire(), spec, stream, sink.clone())
             })

@@ -23,6 +23,7 @@ mod notice;
 mod outside;
 mod permission;
 mod registry;
+mod rot;
 mod secured;
 mod serve;
 mod store;

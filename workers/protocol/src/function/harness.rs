@@ -1,5 +1,7 @@
 //! `harness::send`, `harness::stop`, `harness::status`, `harness::function::resolve`, `harness::accept_loss`.
 
+use std::cmp::Ordering;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -200,4 +202,71 @@ pub struct AcceptLossReply {
     pub commit: u64,
     /// What was wrong.
     pub message: String,
+    /// How much is given up, and what is taken over.
+    #[serde(default)]
+    pub loss: Loss,
+}
+
+/// How much an accepted loss gives up.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Loss {
+    /// The first commit that does not count any more.
+    pub from: u64,
+    /// The last commit that is known to have been.
+    pub upto: u64,
+    /// Messages of the log that the server holds and cannot read.
+    pub unreadable: u64,
+    /// Commits that can be read and do not count any more, because something before them is lost.
+    pub commits: u64,
+    /// Turns that began in them.
+    pub turns: u64,
+    /// Requests for a decision that were made in them.
+    pub approvals: u64,
+    /// Messages that the transcript keeps: they are taken over from those commits and from the snapshot.
+    pub recovered: u64,
+    /// Messages for which there was no room, the oldest ones.
+    pub left: u64,
+}
+
+impl Loss {
+    /// In words.
+    pub fn words(&self) -> String {
+        let range = match self.upto.cmp(&self.from) {
+            Ordering::Less => "no commit that is known".to_owned(),
+            Ordering::Equal => format!("commit {}", self.from),
+            Ordering::Greater => format!("commits {} to {}", self.from, self.upto),
+        };
+        let mut words = vec![format!(
+            "{range}: {} cannot be read",
+            counted(self.unreadable, "stored message")
+        )];
+        if self.commits > 0 {
+            words.push(format!(
+                "{} can be read and will not count ({}, {})",
+                counted(self.commits, "commit"),
+                counted(self.turns, "turn"),
+                counted(self.approvals, "request for a decision")
+            ));
+        }
+        words.push(format!(
+            "{} of the transcript taken over",
+            counted(self.recovered, "message")
+        ));
+        if self.left > 0 {
+            words.push(format!(
+                "{} older of them left out for want of room",
+                self.left
+            ));
+        }
+        words.join("; ")
+    }
+}
+
+fn counted(count: u64, what: &str) -> String {
+    match (count, what.split_once(' ')) {
+        (1, _) => format!("1 {what}"),
+        (_, Some(("request", rest))) => format!("{count} requests {rest}"),
+        _ => format!("{count} {what}s"),
+    }
 }

@@ -48,5 +48,6 @@ async fn delete(ctx: Ctx, request: DeleteRequest) -> Result<ChangeReply, Fault> 
             _ => Err(super::unknown(&request.session_id)),
         };
     }
+    admin::must_be_sound(&ctx, change.session).await?;
     super::changed(&change, AdminAction::Delete).await
 }

@@ -60,12 +60,16 @@ async fn fork(ctx: Ctx, request: ForkRequest) -> Result<ChangeReply, Fault> {
 
 /// The source as it was at a commit, or as it is, with the messages that it begins with itself.
 async fn at(ctx: &Ctx, session: &SessionId, at: Option<u64>) -> Result<State, Fault> {
-    let log = ctx.mesh.log();
-    let Some(tail) = log.tail(session).await? else {
+    let survey = ctx.mesh.log().survey(session).await?;
+    if survey.stored == 0 {
         return Err(super::unknown(session));
-    };
-    let stored = log.read(session, 0, tail.seq).await?;
-    let stored: Vec<(u64, &[u8])> = stored.iter().map(|one| (one.seq, &*one.body)).collect();
+    }
+    let is_end_unreadable = survey.is_end_unreadable;
+    let stored: Vec<(u64, &[u8])> = survey
+        .commits
+        .iter()
+        .map(|one| (one.seq, &*one.body))
+        .collect();
     let mut fold = Fold::new(State::new(session.clone()));
     let mut is_begun = false;
     // What a deleted session of the same name has left is not the session's.
@@ -78,6 +82,13 @@ async fn at(ctx: &Ctx, session: &SessionId, at: Option<u64>) -> Result<State, Fa
     }
     let n = fold.n();
     let mut state = match (fold.finish(), at) {
+        (Ok(_), None) if is_end_unreadable => {
+            let fault = admin::damaged(session, &format!("it cannot be read behind commit {n}"));
+            let session = text::shell(session.as_str());
+            return Err(fault.hint(format_args!(
+                "Fork at commit {n} or before, or accept the loss: `teamster sessions accept-loss {session} --yes`."
+            )));
+        }
         (Ok(state), None) => state,
         (Ok(state), Some(at)) if n == at => state,
         // What is broken behind the commit that is asked for does not matter.

@@ -20,18 +20,15 @@ pub(crate) struct Note {
     pub(crate) seq: u64,
 }
 
-/// What a look came to.
+/// What a look came to: values that nobody names.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Found {
-    /// It cannot be said which values are named, and why.
-    Uncertain(String),
-    /// Values that nobody names.
-    Unnamed {
-        /// Those that were not noted yet.
-        unknown: Vec<Digest>,
-        /// Those that have been noted for long enough.
-        due: Vec<Note>,
-    },
+pub(crate) struct Found {
+    /// Those that were not noted yet.
+    pub(crate) unknown: Vec<Digest>,
+    /// Those that have been noted for long enough.
+    pub(crate) due: Vec<Note>,
+    /// Why those that were stored before a certain moment are not among them.
+    pub(crate) kept: Option<String>,
 }
 
 /// What is noted of a value.
@@ -54,10 +51,12 @@ struct Verdict {
     early: Vec<Digest>,
 }
 
+/// `floor` is the place of the last value that a session may name of which not everything can be read.
 fn judge(
     stored: &BTreeSet<Digest>,
     named: &BTreeSet<Digest>,
     known: &BTreeMap<Digest, Known>,
+    floor: u64,
     now_ms: u64,
 ) -> Verdict {
     let kept_ms = u64::try_from(limits::VALUE_UNNAMED_KEPT.as_millis()).unwrap_or(u64::MAX);
@@ -67,7 +66,9 @@ fn judge(
             verdict.void.push(*name);
         } else if noted.since_ms > now_ms {
             verdict.early.push(*name);
-        } else if now_ms - noted.since_ms >= kept_ms && verdict.due.len() < limits::VALUES_SWEPT_MAX
+        } else if noted.seq > floor
+            && now_ms - noted.since_ms >= kept_ms
+            && verdict.due.len() < limits::VALUES_SWEPT_MAX
         {
             verdict.due.push(Note {
                 name: *name,
@@ -82,18 +83,18 @@ fn judge(
     verdict
 }
 
-/// Looks which of the stored values nobody names. `headed` are the sessions that are known to have had a log.
+/// Looks which of the stored values nobody names. `headed` are the sessions that are known to have had a log, and `last` is where the
+/// last value lay before anything was looked at.
 pub(crate) fn look(
     connection: &Connection,
     stored: &BTreeSet<Digest>,
     headed: &[SessionId],
+    last: u64,
     now_ms: u64,
 ) -> Result<Found, StoreError> {
-    if let Some(why) = uncertain(connection, headed)? {
-        return Ok(Found::Uncertain(why));
-    }
+    let (floor, kept) = uncertain(connection, headed, last)?;
     let named = names(connection, "SELECT DISTINCT sha256 FROM value")?;
-    let verdict = judge(stored, &named, &known(connection)?, now_ms);
+    let verdict = judge(stored, &named, &known(connection)?, floor, now_ms);
     let transaction = connection.unchecked_transaction()?;
     for name in &verdict.void {
         transaction
@@ -106,9 +107,10 @@ pub(crate) fn look(
             .execute(params![name.to_string(), number(now_ms)])?;
     }
     transaction.commit()?;
-    Ok(Found::Unnamed {
+    Ok(Found {
         unknown: verdict.unknown,
         due: verdict.due,
+        kept,
     })
 }
 
@@ -142,25 +144,44 @@ pub(crate) fn drop_all(connection: &Connection, notes: &[Note]) -> Result<(), St
     Ok(())
 }
 
-/// Why it cannot be said which values are named: what cannot be read of a log may name any.
-fn uncertain(connection: &Connection, headed: &[SessionId]) -> Result<Option<String>, StoreError> {
-    let damaged: i64 = connection.query_row(
-        "SELECT count(*) FROM session WHERE status = ?1",
-        [DAMAGED],
-        |row| row.get(0),
-    )?;
-    if damaged > 0 {
-        return Ok(Some(format!(
-            "{damaged} session(s) are damaged; `teamster sessions ls --status damaged` lists them"
-        )));
+/// Up to which place a stored value may be named by a session of which not everything can be read, and which sessions these are.
+/// What such a session names was stored before that was noticed.
+fn uncertain(
+    connection: &Connection,
+    headed: &[SessionId],
+    last: u64,
+) -> Result<(u64, Option<String>), StoreError> {
+    let mut doubtful: BTreeSet<String> = BTreeSet::new();
+    let mut damaged = connection.prepare_cached("SELECT name FROM session WHERE status = ?1")?;
+    let mut rows = damaged.query([DAMAGED])?;
+    while let Some(row) = rows.next()? {
+        doubtful.insert(row.get(0)?);
     }
     let mut is_there = connection.prepare_cached("SELECT 1 FROM session WHERE name = ?1")?;
     for session in headed {
         if !is_there.exists([session.as_str()])? {
-            return Ok(Some(format!("the log of {session} is gone")));
+            doubtful.insert(session.as_str().to_owned());
         }
     }
-    Ok(None)
+    let names = serde_json::to_string(&doubtful)?;
+    connection
+        .prepare_cached("DELETE FROM doubt WHERE name NOT IN (SELECT value FROM json_each(?1))")?
+        .execute([&names])?;
+    connection
+        .prepare_cached(
+            "INSERT OR IGNORE INTO doubt (name, seq) SELECT value, ?2 FROM json_each(?1)",
+        )?
+        .execute(params![names, number(last)])?;
+    let floor: Option<i64> =
+        connection.query_row("SELECT max(seq) FROM doubt", [], |row| row.get(0))?;
+    let kept = doubtful.first().map(|first| {
+        format!(
+            "{} session(s) are damaged or their logs are gone, the first is {first}; `teamster sessions ls --status damaged` lists \
+             them",
+            doubtful.len()
+        )
+    });
+    Ok((floor.map_or(0, unsigned), kept))
 }
 
 fn names(connection: &Connection, query: &str) -> Result<BTreeSet<Digest>, StoreError> {
@@ -222,53 +243,58 @@ mod tests {
         let stored = set(&[1, 2, 3, 4, 5]);
         let named = set(&[1, 4]);
         let known = BTreeMap::from([since(2, 1000), since(4, 0), since(5, 3000), since(6, 0)]);
-        let verdict = judge(&stored, &named, &known, 1000 + DAY_MS);
+        let verdict = judge(&stored, &named, &known, 0, 1000 + DAY_MS);
         assert_eq!(verdict.unknown, [digest(3)]);
         assert_eq!(verdict.due, [note(2)]);
         assert_eq!(verdict.early, []);
         let void: BTreeSet<Digest> = verdict.void.into_iter().collect();
         assert_eq!(void, set(&[4, 6]), "named again, and gone");
-        let before = judge(&stored, &named, &known, 999 + DAY_MS);
+        let before = judge(&stored, &named, &known, 0, 999 + DAY_MS);
         assert_eq!(before.due, []);
-        let set_back = judge(&stored, &named, &known, 2000);
+        let set_back = judge(&stored, &named, &known, 0, 2000);
         assert_eq!((set_back.early, set_back.due), (vec![digest(5)], vec![]));
     }
 
-    /// DUR-6: while a log cannot be read to its end, or is gone, nobody knows what it names, and nothing goes.
+    /// DUR-6: while a log cannot be read to its end, or is gone, nobody knows what it names: what was stored before that was
+    /// noticed stays, and what was stored later goes as always.
     #[test]
-    fn dur_6_nothing_goes_while_a_log_cannot_be_read() {
+    fn dur_6_what_is_older_than_a_damage_stays_while_it_lasts() {
         let connection = Connection::open_in_memory().expect("opens");
         assert!(crate::schema::ensure(&connection).expect("makes"));
-        let note = [note(1)];
-        add(&connection, &note, 0).expect("notes");
+        let notes = [note(1), note(9)];
+        add(&connection, &notes, 0).expect("notes");
         let session = SessionId::parse("s").expect("valid");
-        let add_session = |name: &str, status: &str| {
+        let headed = std::slice::from_ref(&session);
+        let set_status = |name: &str, status: &str| {
             connection
                 .execute(
-                    "INSERT INTO session (name, status, updated_at_ms, account, info) VALUES (?1, ?2, 0, '', '')",
+                    "INSERT INTO session (name, status, updated_at_ms, account, info) VALUES (?1, ?2, 0, '', '')
+                     ON CONFLICT (name) DO UPDATE SET status = ?2",
                     [name, status],
                 )
-                .expect("inserts");
+                .expect("written");
         };
-        let looked =
-            |headed: &[SessionId]| look(&connection, &set(&[1]), headed, DAY_MS).expect("looks");
-        let due = Found::Unnamed {
-            unknown: Vec::new(),
-            due: note.to_vec(),
+        let due = |headed: &[SessionId], last: u64| {
+            let found = look(&connection, &set(&[1, 9]), headed, last, DAY_MS).expect("looks");
+            let mut due = found.due;
+            due.sort_by_key(|note| note.seq);
+            (due, found.kept)
         };
-        assert_eq!(looked(&[]), due);
-        let Found::Uncertain(why) = looked(std::slice::from_ref(&session)) else {
-            panic!("a log is gone")
-        };
-        assert!(why.contains("the log of s is gone"), "{why}");
-        add_session("s", "idle");
-        assert_eq!(looked(std::slice::from_ref(&session)), due);
-        add_session("t", DAMAGED);
-        let Found::Uncertain(why) = looked(&[session]) else {
-            panic!("a session is damaged")
-        };
-        assert!(why.contains("1 session(s) are damaged"), "{why}");
-        drop_all(&connection, &note).expect("forgets");
+        assert_eq!(due(&[], 5), (notes.to_vec(), None));
+        let (left, why) = due(headed, 5);
+        assert_eq!(left, [note(9)], "its log is gone");
+        assert!(why.is_some_and(|why| why.contains("the first is s")));
+        // Noticed once: what is stored later is not older.
+        assert_eq!(due(headed, 20).0, [note(9)]);
+        set_status("s", "idle");
+        assert_eq!(due(headed, 20), (notes.to_vec(), None));
+        set_status("t", DAMAGED);
+        let (left, why) = due(headed, 20);
+        assert_eq!(left, []);
+        assert!(why.is_some_and(|why| why.contains("1 session(s) are damaged")));
+        set_status("t", "idle");
+        assert_eq!(due(headed, 20), (notes.to_vec(), None));
+        drop_all(&connection, &notes).expect("forgets");
         assert_eq!(known(&connection).expect("reads"), BTreeMap::new());
     }
 
@@ -278,13 +304,15 @@ mod tests {
             stored in proptest::collection::vec(0_u8..12, 0..12),
             named in proptest::collection::vec(0_u8..12, 0..12),
             known in proptest::collection::vec((0_u8..12, 0..3 * DAY_MS), 0..12),
+            floor in 0_u64..12,
             now in 0..3 * DAY_MS,
         ) {
             let known = known.into_iter().map(|(n, at)| since(n, at)).collect();
             let (stored, named) = (set(&stored), set(&named));
-            let verdict = judge(&stored, &named, &known, now);
+            let verdict = judge(&stored, &named, &known, floor, now);
             for due in &verdict.due {
                 prop_assert!(stored.contains(&due.name) && !named.contains(&due.name));
+                prop_assert!(due.seq > floor);
                 prop_assert!(now - known[&due.name].since_ms >= DAY_MS);
             }
             for name in &verdict.unknown {
