@@ -135,7 +135,7 @@ async fn told(place: &Place) {
         check_failure(&fork, &place.run(&fork).await, (1, "session.log_damaged"));
         let unsure = ["sessions", "accept-loss", session, "--json"];
         let output = place.run(&unsure).await;
-        check_failure(&unsure, &output, (1, "harness.confirm_needed"));
+        check_failure(&unsure, &output, (2, "harness.confirm_needed"));
         assert!(words_of(&output).contains("1 stored message cannot be read"));
         let file = format!("{session}.before");
         let export = place
@@ -179,5 +179,5 @@ async fn accepted(place: &Place, session: &str) {
     let verified = place.run(&["sessions", "verify", file]).await;
     assert_eq!(code(&verified), 0, "{}", words_of(&verified));
     let again = ["sessions", "accept-loss", session, "--yes", "--json"];
-    check_failure(&again, &place.run(&again).await, (1, "session.log_sound"));
+    check_failure(&again, &place.run(&again).await, (2, "session.log_sound"));
 }

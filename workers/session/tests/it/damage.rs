@@ -134,8 +134,11 @@ async fn is(rig: &Rig, name: &str, status: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn dur_7_an_end_that_cannot_be_read_makes_a_session_damaged_until_it_is_given_up() {
     let mut rig = Rig::start().await;
-    let (mut rotten, mut empty) = (Writer::new(&rig, "rotten"), Writer::new(&rig, "empty"));
-    let mut sound = Writer::new(&rig, "sound");
+    let (mut rotten, mut empty) = (
+        Writer::new(&rig.mesh, "rotten"),
+        Writer::new(&rig.mesh, "empty"),
+    );
+    let mut sound = Writer::new(&rig.mesh, "sound");
     sound.commit(Phase::Idle, vec![created("sound")]).await;
     rotten.commit(Phase::Idle, vec![created("rotten")]).await;
     turn(&mut rotten, 1, "what is kept", "and its answer").await;
@@ -179,7 +182,7 @@ async fn dur_7_an_end_that_cannot_be_read_makes_a_session_damaged_until_it_is_gi
 #[tokio::test(flavor = "multi_thread")]
 async fn dur_7_a_log_behind_its_head_is_listed_as_damaged() {
     let mut rig = Rig::without_worker().await;
-    let mut short = Writer::new(&rig, "short");
+    let mut short = Writer::new(&rig.mesh, "short");
     short.commit(Phase::Idle, vec![created("short")]).await;
     let session_worker = teamster_testkit::connect(&rig.nats, "session").await;
     for name in ["short", "gone"] {
