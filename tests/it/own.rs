@@ -255,8 +255,8 @@ async fn a_full_queue_refuses_and_keeps_what_it_has() {
     gate.reached(1).await;
     let max = usize::try_from(limits::QUEUE_PER_SESSION_MAX).expect("small");
     // The first one still lies in the queue: it is the lease.
-    let waiting = scene.status(&id).await.queued;
-    let waiting = usize::try_from(waiting).expect("small");
+    let held = scene.operator.lanes().waiting(&id).await.expect("a count");
+    let waiting = usize::try_from(held).expect("small");
     let (store, id_ref) = (&store, &id);
     futures::stream::iter(waiting..max)
         .for_each_concurrent(64, |index| {
