@@ -38,11 +38,14 @@ async fn status(
     let waiting = lanes.waiting(session).await?;
     let state = read(&ctx, &shared, session).await?;
     exists(&state, waiting)?;
-    let queued = match waiting {
-        0 => 0,
-        _ => lanes.unconsumed(session, state.cursor.input).await?,
-    };
-    Ok(reply(&state, queued))
+    if waiting == 0 {
+        return Ok(reply(&state, 0));
+    }
+    match lanes.unconsumed(session, state.cursor.input).await? {
+        // What has left the queue since the log was read stands in the log now.
+        0 => Ok(reply(&read(&ctx, &shared, session).await?, 0)),
+        queued => Ok(reply(&state, queued)),
+    }
 }
 
 fn reply(state: &State, queued: u64) -> StatusReply {

@@ -1,6 +1,7 @@
 //! Snapshots, kept completions, live frames.
 
 use bytes::Bytes;
+use serde_json::json;
 use teamster_mesh::{
     Mesh,
     snap::{Mark, Snapshot},
@@ -165,6 +166,15 @@ async fn frames_are_read_from_the_first_that_is_kept_and_after_a_restart() {
         .publish(&session("other"), &frame(9))
         .await
         .expect("sent");
+    // The server keeps a frame a moment after it has taken it.
+    wait::until(LIMIT, "the frames are kept", || async {
+        let live = json!({"subjects_filter": "live.>"}).to_string();
+        let asked = mesh.request("$JS.API.STREAM.INFO.LIVE".to_owned(), live.into(), LIMIT);
+        let info = asked.await.expect("an answer");
+        let info: serde_json::Value = serde_json::from_slice(&info).expect("JSON");
+        info["state"]["messages"] == 3
+    })
+    .await;
     let mut deltas = mesh.live().follow(&session("s")).await.expect("a reader");
     for index in 0..2 {
         let delta = within(LIMIT, "a frame", deltas.next()).await;
