@@ -14,7 +14,10 @@ use teamster_core::{display, turn::fold::behind_deletion};
 use teamster_mesh::{Error as MeshError, log::Stored};
 use teamster_protocol::{Commit, Digest, SessionId, text};
 
-use super::archive::{self, Header};
+use super::{
+    archive::{self, Header},
+    verify::verify,
+};
 use crate::{
     cli::{
         exit::Exit,
@@ -70,17 +73,19 @@ pub(super) async fn run(out: &Output, client: &Client, options: Export) -> Resul
     let gone = whole.len() - behind_deletion(&whole).len();
     stored.drain(..gone);
     if unreadable > 0 {
-        let session = text::shell(options.session.as_str());
         out.note(&format!(
             "{unreadable} of {} stored messages of this log cannot be read, because their bytes are damaged; the export holds the \
              others",
             survey.stored
         ));
+    }
+    let (lines, missing) = lines(client, &options.session, &stored).await?;
+    if unreadable > 0 && !matches!(verify(&mut lines.as_bytes()), Ok(Ok(_))) {
+        let session = text::shell(options.session.as_str());
         out.note(&format!(
             "it verifies once the loss is accepted: teamster sessions accept-loss {session}"
         ));
     }
-    let (lines, missing) = lines(client, &options.session, &stored).await?;
     for digest in &missing {
         out.note(&format!(
             "the value {} is not stored any more, or cannot be read; the commits name it by its digest alone",

@@ -72,13 +72,17 @@ fn told(out: &Output, summary: &Summary) -> Result<(), Failure> {
         ));
     }
     if summary.first > 1 {
-        out.note("the commits before were purged when the session was deleted");
+        out.note(if summary.losses > 0 {
+            "the commits before were given up with what was lost, or purged when a session of this name was deleted"
+        } else {
+            "the commits before were purged when the session was deleted"
+        });
     }
     Ok(())
 }
 
 /// Reads line by line, so that a file of any size is checked in bounded memory.
-fn verify(input: &mut impl BufRead) -> std::io::Result<Result<Summary, Problem>> {
+pub(super) fn verify(input: &mut impl BufRead) -> std::io::Result<Result<Summary, Problem>> {
     let mut verifier: Option<Verifier> = None;
     let mut number = 0;
     loop {
