@@ -42,10 +42,10 @@ where
     F: FnOnce() -> Fut,
     Fut: Future<Output = ()>,
 {
-    let steps = Steps::before(harness, id);
+    let steps = Steps::before(harness, id, nth);
     let sending = world.owner.begin(id, MESSAGE);
     let stop = tokio::select! {
-        stop = steps.stop_at(harness, nth) => stop,
+        stop = steps.stop() => stop,
         reasons = world.owner.finish(id, 1) => panic!("the turn ended before commit {nth}: {reasons:?}"),
     };
     meanwhile().await;
@@ -186,9 +186,9 @@ async fn dur_9_a_kill_at_the_tombstone_deletes_all_the_same() {
         let accepted = [world.owner.send(&id, MESSAGE).await];
         world.owner.settle(&id, &accepted).await;
         let before = world.owner.count(&id).await;
-        let steps = Steps::before(&harness, &id);
+        let steps = Steps::before(&harness, &id, before + 1);
         world.owner.administer(&id, "d", AdminAction::Delete).await;
-        let stop = steps.stop_at(&harness, 1).await;
+        let stop = steps.stop().await;
         if place == Place::Unconfirmed {
             stop.store();
             wait::until(LIMIT, "the tombstone is stored", || async {
@@ -346,11 +346,11 @@ async fn dur_2_a_kill_at_the_first_commit_of_a_fork_begins_it_once() {
     world.owner.settle(&source, &accepted).await;
     for place in [Place::Unsent, Place::Unconfirmed] {
         let id = session(&format!("{place:?}"));
-        let steps = Steps::before(&harness, &id);
+        let steps = Steps::before(&harness, &id, 1);
         let request = json!({"session_id": source, "new_session_id": id});
         let asking = command(&world, "session::fork", id.as_str(), &request);
         let killing = async {
-            let stop = steps.stop_at(&harness, 1).await;
+            let stop = steps.stop().await;
             if place == Place::Unconfirmed {
                 stop.store();
                 wait::until(LIMIT, "the fork is stored", || async {

@@ -179,10 +179,10 @@ async fn appr_1_a_wait_ends_although_its_timer_was_not_set_then() {
     let _siblings = world.worker(&SIBLINGS).await;
     let mut harness = [world.worker(&["harness"]).await];
     let id = session("s");
-    let steps = Steps::before(&harness, &id);
+    let steps = Steps::before(&harness, &id, 2);
     let sending = world.owner.begin(&id, "destroy it");
     // The claim with the generation, then its answer with the request.
-    let stop = steps.stop_at(&harness, 2).await;
+    let stop = steps.stop().await;
     stop.store();
     world
         .owner
@@ -219,10 +219,10 @@ async fn loop_1_a_stop_outlives_the_harness_that_took_it() {
     let gate = world.model.hold("talk", 0);
     let mut accepted = vec![world.owner.send(&id, "talk").await];
     gate.reached(LIMIT).await;
-    let end = Steps::before(&harness, &id);
+    let end = Steps::before(&harness, &id, world.owner.count(&id).await + 1);
     let (client, stopped) = (world.owner.client.clone(), id.clone());
     let stopping = task::spawn("stop", async move { client.stop(&stopped, None).await });
-    let end = end.stop_at(&harness, 1).await;
+    let end = end.stop().await;
     harness[0].kill().await;
     end.lose();
     let _harness = world.worker(&["harness"]).await;

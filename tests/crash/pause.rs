@@ -85,9 +85,9 @@ async fn sec_53_an_owner_that_slept_before_a_call_does_not_begin_it() {
     let sleeper = [world.worker(&["harness"]).await];
     let id = session("s");
     // The claim with the generation, then its answer with the intent.
-    let steps = Steps::before(&sleeper, &id);
+    let steps = Steps::before(&sleeper, &id, 2);
     let sending = world.owner.begin(&id, "write it");
-    let stop = steps.stop_at(&sleeper, 2).await;
+    let stop = steps.stop().await;
     stop.store();
     let is_intent = |event: &Event| matches!(event, Event::CallStarted { .. });
     world

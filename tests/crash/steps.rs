@@ -22,29 +22,32 @@ pub struct Stop {
     answer: Hold,
 }
 
-/// The next commit of a session, in wait before all workers.
+/// One commit of a session, in wait before all workers. It is known by its number: of two workers that both take the session,
+/// the one that comes too late may publish an earlier commit at any time.
 pub struct Steps {
-    prefix: String,
+    description: String,
     armed: Vec<(Hold, Hold)>,
 }
 
 impl Steps {
-    /// Waits for the next commit; to be called before it can come.
-    pub fn before(workers: &[Worker], session: &SessionId) -> Self {
-        let prefix = subject::log(session);
-        let armed = arm(workers, &prefix);
-        Self { prefix, armed }
+    /// Waits for the `nth` commit of the session; to be called before it can come.
+    pub fn before(workers: &[Worker], session: &SessionId, nth: usize) -> Self {
+        let (subject, number) = (subject::log(session), format!("\"n\":{nth},\"prev\""));
+        let hold = |worker: &Worker| worker.proxy.hold_text(&subject, &number);
+        Self {
+            armed: workers.iter().map(hold).collect(),
+            description: format!("commit {nth} on {subject}"),
+        }
     }
 
-    /// Lets commits pass until the `nth`, and stops it.
-    pub async fn stop_at(mut self, workers: &[Worker], nth: usize) -> Stop {
-        for _ in 1..nth {
-            self.reached().await;
-            // The next is awaited before this one goes on.
-            let next = arm(workers, &self.prefix);
-            self.armed = next;
-        }
-        let writer = self.reached().await;
+    /// Stops that commit, of whichever worker comes with it first; the others' pass.
+    pub async fn stop(mut self) -> Stop {
+        let writer = wait::some(LIMIT, &self.description, || async {
+            self.armed
+                .iter()
+                .position(|(commit, _)| commit.is_reached())
+        })
+        .await;
         let (commit, answer) = self.armed.swap_remove(writer);
         Stop {
             writer,
@@ -52,26 +55,6 @@ impl Steps {
             answer,
         }
     }
-
-    async fn reached(&self) -> usize {
-        let description = format!("a commit on {}", self.prefix);
-        wait::some(LIMIT, &description, || async {
-            self.armed
-                .iter()
-                .position(|(commit, _)| commit.is_reached())
-        })
-        .await
-    }
-}
-
-fn arm(workers: &[Worker], prefix: &str) -> Vec<(Hold, Hold)> {
-    let hold = |worker: &Worker| {
-        (
-            worker.proxy.hold_publish(prefix, 1),
-            worker.proxy.hold_answer(prefix, 1),
-        )
-    };
-    workers.iter().map(hold).collect()
 }
 
 impl Stop {

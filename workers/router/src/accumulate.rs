@@ -44,16 +44,11 @@ struct Halves {
 
 impl Halves {
     fn join(&mut self, chunk: &mut Chunk) {
-        let has_halves = chunk.has_halves;
-        let join = |joiner: &mut Joiner, text: &mut String| {
-            if !text.is_empty() && (has_halves || joiner.waits()) {
-                *text = joiner.join(text);
-            }
-        };
-        join(&mut self.text, &mut chunk.text);
-        join(&mut self.thinking, &mut chunk.thinking);
+        let is_marked = chunk.has_halves;
+        self.text.join(&mut chunk.text, is_marked);
+        self.thinking.join(&mut chunk.thinking, is_marked);
         for piece in &mut chunk.calls {
-            join(&mut self.arguments, &mut piece.arguments);
+            self.arguments.join(&mut piece.arguments, is_marked);
         }
     }
 }

@@ -82,10 +82,23 @@ impl Chunk {
             Some(value) => (value, false),
             None => (read(&halves::mark(data)?)?, true),
         };
-        value.is_object().then(|| Self {
-            has_halves,
-            ..Self::of(kind, &value)
-        })
+        let mut chunk = value.is_object().then(|| Self::of(kind, &value))?;
+        chunk.has_halves = has_halves;
+        if has_halves {
+            chunk.join_what_is_whole();
+        }
+        Some(chunk)
+    }
+
+    /// Joins the halves in texts that no other chunk continues.
+    fn join_what_is_whole(&mut self) {
+        let calls = self.calls.iter_mut();
+        let names = calls.flat_map(|call| [&mut call.id, &mut call.name]);
+        let error = self.error.iter_mut();
+        let error = error.flat_map(|error| [&mut error.code, &mut error.message]);
+        for text in names.flatten().chain(error) {
+            halves::Joiner::default().join(text, true);
+        }
     }
 
     /// Reads a parsed chunk or whole answer.
@@ -346,6 +359,18 @@ mod tests {
                 message: "x".to_owned()
             })
         );
+    }
+
+    #[test]
+    fn halves_in_names_and_errors_are_joined() {
+        let call = read(
+            r#"{"choices":[{"delta":{"tool_calls":[{"id":"a\udd80b","function":{"name":"c\udd80d"}}]}}]}"#,
+        );
+        let call = call.calls.first().expect("one");
+        assert_eq!(call.id.as_deref(), Some("a\u{fffd}b"));
+        assert_eq!(call.name.as_deref(), Some("c\u{fffd}d"));
+        let error = read(r#"{"error":{"code":"x","message":"\udd80 \ud83e."}}"#).error;
+        assert_eq!(error.expect("one").message, "\u{fffd} \u{fffd}.");
     }
 
     /// STREAM-6: the shapes of an error inside a stream.

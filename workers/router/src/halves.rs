@@ -7,6 +7,8 @@
 
 /// The last private characters stand for the 2,048 halves between reading and joining.
 const FIRST: u32 = 0x0010_f800;
+/// Stands before each such character, and before itself, where a marked text holds it as a character of its own.
+const ITSELF: char = '\u{10f7ff}';
 const HIGH: u32 = 0xd800;
 const LOW: u32 = 0xdc00;
 const END: u32 = 0xe000;
@@ -17,13 +19,18 @@ pub(crate) fn mark(json: &str) -> Option<String> {
     let mut rest = json;
     let mut has_halves = false;
     while let Some((before, after)) = rest.split_once('\\') {
-        marked.push_str(before);
+        mark_plain(before, &mut marked);
         let unit = escaped(after);
         let (taken, half) = match unit {
             Some(high @ HIGH..LOW) => {
                 let follows = after.get(5..).and_then(|next| next.strip_prefix('\\'));
                 match follows.and_then(escaped) {
-                    Some(LOW..END) => (11, None),
+                    Some(low @ LOW..END) => {
+                        if pair(high, low) >= ITSELF {
+                            marked.push(ITSELF);
+                        }
+                        (11, None)
+                    }
                     _ => (5, Some(high)),
                 }
             }
@@ -41,8 +48,24 @@ pub(crate) fn mark(json: &str) -> Option<String> {
         }
         rest = behind;
     }
-    marked.push_str(rest);
+    mark_plain(rest, &mut marked);
     has_halves.then_some(marked)
+}
+
+/// Adds text without escapes.
+fn mark_plain(text: &str, marked: &mut String) {
+    for character in text.chars() {
+        if character >= ITSELF {
+            marked.push(ITSELF);
+        }
+        marked.push(character);
+    }
+}
+
+/// The character of two halves.
+fn pair(high: u32, low: u32) -> char {
+    let whole = 0x1_0000 + ((high - HIGH) << 10) + (low - LOW);
+    char::from_u32(whole).unwrap_or(char::REPLACEMENT_CHARACTER)
 }
 
 /// The code unit of an escape, without its backslash.
@@ -54,38 +77,44 @@ fn escaped(text: &str) -> Option<u32> {
 
 /// One text that comes in pieces: remembers a first half until its other comes.
 #[derive(Debug, Default)]
-pub(crate) struct Joiner(Option<char>);
+pub(crate) struct Joiner(Option<u32>);
 
 impl Joiner {
-    /// Whether the next piece must be joined even if it holds no halves itself.
-    pub(crate) fn waits(&self) -> bool {
-        self.0.is_some()
-    }
-
-    /// The next piece, its halves joined. A first half at its end is kept back.
-    pub(crate) fn join(&mut self, piece: &str) -> String {
+    /// Takes the next piece; `is_marked`: it comes from a marked text. A first half at its end is kept back.
+    pub(crate) fn join(&mut self, piece: &mut String, is_marked: bool) {
+        if piece.is_empty() || (!is_marked && self.0.is_none()) {
+            return;
+        }
         let mut joined = String::with_capacity(piece.len());
-        for character in piece.chars() {
-            let unit = u32::from(character).checked_sub(FIRST).map(|n| n + HIGH);
-            let high = self.0.take();
-            match (high, unit) {
+        let mut characters = piece.chars();
+        while let Some(character) = characters.next() {
+            let (character, unit) = match character {
+                ITSELF if is_marked => (characters.next().unwrap_or(ITSELF), None),
+                _ if is_marked => (character, unit(character)),
+                _ => (character, None),
+            };
+            match (self.0.take(), unit) {
                 (Some(high), Some(low @ LOW..END)) => {
-                    let high = u32::from(high) - FIRST;
-                    let whole = 0x1_0000 + (high << 10) + (low - LOW);
-                    joined.push(char::from_u32(whole).unwrap_or(char::REPLACEMENT_CHARACTER));
+                    joined.push(pair(high, low));
                     continue;
                 }
                 (Some(_), _) => joined.push(char::REPLACEMENT_CHARACTER),
                 (None, _) => {}
             }
             match unit {
-                Some(HIGH..LOW) => self.0 = Some(character),
+                Some(high @ HIGH..LOW) => self.0 = Some(high),
                 Some(_) => joined.push(char::REPLACEMENT_CHARACTER),
                 None => joined.push(character),
             }
         }
-        joined
+        *piece = joined;
     }
+}
+
+/// The half that a private character stands for.
+fn unit(character: char) -> Option<u32> {
+    let place = u32::from(character).checked_sub(FIRST)?;
+    Some(place + HIGH)
 }
 
 #[cfg(test)]
@@ -116,12 +145,9 @@ mod tests {
         let mut joiner = Joiner::default();
         let mut whole = String::new();
         for piece in pieces {
-            let (text, has_halves) = read(&escape(piece));
-            if has_halves || joiner.waits() {
-                whole.push_str(&joiner.join(&text));
-            } else {
-                whole.push_str(&text);
-            }
+            let (mut text, is_marked) = read(&escape(piece));
+            joiner.join(&mut text, is_marked);
+            whole.push_str(&text);
         }
         whole
     }
@@ -152,6 +178,22 @@ mod tests {
                 text.ends_with('a') && text.starts_with('\u{fffd}'),
                 "{text}"
             );
+        }
+    }
+
+    /// STREAM-1: a character that stands for a half is one of its own where a text holds it, escaped or not.
+    #[test]
+    fn stream_1_private_characters_are_not_taken_for_halves() {
+        for private in ['\u{10f7ff}', '\u{10f800}', '\u{10fc00}', '\u{10ffff}'] {
+            let text = format!("🦀{private}🦀{private}{private}");
+            let units: Vec<u16> = text.encode_utf16().collect();
+            for at in 0..units.len() {
+                let (head, tail) = units.split_at(at);
+                assert_eq!(joined([head, tail]), text, "{at}");
+            }
+            let (mut plain, is_marked) = read(&format!("\"\\ud83e{private}{private}\""));
+            Joiner::default().join(&mut plain, is_marked);
+            assert_eq!(plain, format!("\u{fffd}{private}{private}"));
         }
     }
 

@@ -51,6 +51,8 @@ struct Shared {
 #[derive(Debug)]
 struct Gate {
     prefix: String,
+    /// What the publish must hold, if not any will do.
+    text: Option<String>,
     /// Matching publishes until the chosen one.
     left: usize,
     place: Place,
@@ -106,13 +108,21 @@ impl Proxy {
     /// Holds the `nth` publish (from 1) to a subject that begins with `prefix`, counted from now over all connections, before
     /// it reaches the server; later bytes of its connection wait behind it.
     pub fn hold_publish(&self, prefix: &str, nth: usize) -> Hold {
-        self.gate(prefix, nth, Place::Before)
+        self.gate(prefix, None, nth, Place::Before)
     }
 
     /// Lets the `nth` publish to a subject that begins with `prefix` pass, and holds what the server sends on that connection
     /// from then on: the message is stored, its acknowledgement does not arrive.
     pub fn hold_answer(&self, prefix: &str, nth: usize) -> Hold {
-        self.gate(prefix, nth, Place::After)
+        self.gate(prefix, None, nth, Place::After)
+    }
+
+    /// [`Proxy::hold_publish`] and [`Proxy::hold_answer`] at once, for the first publish whose bytes hold `text`.
+    pub fn hold_text(&self, prefix: &str, text: &str) -> (Hold, Hold) {
+        (
+            self.gate(prefix, Some(text), 1, Place::Before),
+            self.gate(prefix, Some(text), 1, Place::After),
+        )
     }
 
     /// Breaks all connections. New ones are taken.
@@ -141,10 +151,11 @@ impl Proxy {
         self.shared.open.send_replace(true);
     }
 
-    fn gate(&self, prefix: &str, nth: usize, place: Place) -> Hold {
+    fn gate(&self, prefix: &str, text: Option<&str>, nth: usize, place: Place) -> Hold {
         let state = watch::Sender::new(State::Ahead);
         self.gates().push(Gate {
             prefix: prefix.to_owned(),
+            text: text.map(str::to_owned),
             left: nth.max(1),
             place,
             state: state.clone(),
@@ -160,6 +171,16 @@ impl Proxy {
             .gates
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Gate {
+    fn is_for(&self, subject: &str, bytes: &[u8]) -> bool {
+        let holds = |text: &String| {
+            let mut windows = bytes.windows(text.len().max(1));
+            windows.any(|window| window == text.as_bytes())
+        };
+        subject.starts_with(&self.prefix) && self.text.as_ref().is_none_or(holds)
     }
 }
 
@@ -206,11 +227,11 @@ impl Drop for Hold {
 
 impl Shared {
     /// Counts a publish; the gates that it reaches.
-    fn arrive(&self, subject: &str) -> Vec<(Place, watch::Receiver<State>)> {
+    fn arrive(&self, subject: &str, bytes: &[u8]) -> Vec<(Place, watch::Receiver<State>)> {
         let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
         let mut reached = Vec::new();
         gates.retain_mut(|gate| {
-            if !subject.starts_with(&gate.prefix) {
+            if !gate.is_for(subject, bytes) {
                 return true;
             }
             gate.left -= 1;
@@ -283,7 +304,7 @@ async fn forward(
             let gates = frame
                 .subject
                 .as_deref()
-                .map_or_else(Vec::new, |subject| shared.arrive(subject));
+                .map_or_else(Vec::new, |subject| shared.arrive(subject, &frame.bytes));
             for (place, state) in gates {
                 match place {
                     Place::Before => pass(state).await?,

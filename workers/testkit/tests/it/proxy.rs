@@ -93,6 +93,34 @@ async fn the_chosen_publish_is_held_and_what_came_before_it_is_not() {
 }
 
 #[tokio::test]
+async fn a_publish_is_chosen_by_what_it_holds() {
+    let nats = Nats::start().await;
+    let proxy = Proxy::start(nats.address()).await;
+    let mut reader = Client::connect(&nats.url()).await;
+    reader.send("SUB > 1\r\n").await;
+    reader.ping().await;
+    let mut writer = Client::connect(&proxy.url()).await;
+    let (publish, answer) = proxy.hold_text("log.", "no. 2");
+    writer
+        .send("PUB log.1 5\r\nno. 1\r\nPUB turn.1 5\r\nno. 2\r\n")
+        .await;
+    assert_eq!(
+        (reader.message().await, reader.message().await),
+        ("no. 1".into(), "no. 2".into())
+    );
+    assert!(!publish.is_reached());
+    writer.send("PUB log.1 5\r\nno. 2\r\nPING\r\n").await;
+    publish.reached(LIMIT).await;
+    reader.ping().await; // nothing came before the answer
+    publish.release();
+    assert_eq!(reader.message().await, "no. 2");
+    let early = tokio::time::timeout(Duration::from_millis(200), writer.0.fill_buf()).await;
+    assert!(early.is_err(), "no answer passes the gate");
+    drop(answer);
+    assert_eq!(writer.line().await.as_deref(), Some("PONG\r\n"));
+}
+
+#[tokio::test]
 async fn a_cut_publish_never_arrives() {
     let nats = Nats::start().await;
     let proxy = Proxy::start(nats.address()).await;
