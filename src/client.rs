@@ -20,7 +20,11 @@ use bytes::Bytes;
 use serde::{Serialize, de::DeserializeOwned};
 use teamster_core::turn::fold::{behind_deletion, counting};
 use teamster_mesh::{
-    Connect, Mesh, connection::Call, log::From as Begin, permission, registry::Catalog,
+    Connect, Mesh,
+    connection::Call,
+    log::{From as Begin, Survey},
+    permission,
+    registry::Catalog,
 };
 use teamster_protocol::{
     ApprovalId, Commit, Fault, FunctionId, Phase, Principal, SessionId, TurnId,
@@ -31,6 +35,8 @@ use teamster_protocol::{
 
 pub use error::Error;
 pub use watch::{Item, Watch};
+
+use crate::witness;
 
 /// How long a server may take to be reached; a person waits.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -312,20 +318,27 @@ impl Client {
         left.map_err(Error::Mesh)
     }
 
+    /// What can be read of a session's log, as it is stored, and what is wrong with it: by itself, and by what is known of it from
+    /// elsewhere. An error where nothing is known of such a session.
+    pub(crate) async fn survey(&self, session: &SessionId) -> Result<Surveyed, Error> {
+        let seen = witness::all(&self.mesh, session).await;
+        let seen = seen.map_err(Error::Mesh)?;
+        let survey = self.mesh.log().survey(session).await;
+        let survey = survey.map_err(Error::Mesh)?;
+        let is_empty = survey.stored == 0 && survey.commits.is_empty();
+        if is_empty && seen.is_empty() {
+            return Err(Error::NoSession(session.to_string()));
+        }
+        let damage = history::damage(session, &survey, &pieces(&survey), &seen);
+        Ok(Surveyed { survey, damage })
+    }
+
     /// What can be read of a session's log, oldest first, each commit with its stream sequence, and what is wrong with it. A log that
     /// is sound leaves out what was given up; of one that is damaged, everything that can be read is there.
     pub async fn history(&self, session: &SessionId) -> Result<History, Error> {
-        let survey = self.mesh.log().survey(session).await;
-        let survey = survey.map_err(Error::Mesh)?;
-        if survey.stored == 0 && survey.commits.is_empty() {
-            return Err(Error::NoSession(session.to_string()));
-        }
-        let bytes: Vec<(u64, &[u8])> = survey
-            .commits
-            .iter()
-            .map(|one| (one.seq, &*one.body))
-            .collect();
-        let Some(damage) = history::damage(session, &survey, &bytes) else {
+        let Surveyed { survey, damage } = self.survey(session).await?;
+        let bytes = pieces(&survey);
+        let Some(damage) = damage else {
             let commits = counting(session, &bytes).map_err(|(seq, source)| Error::Commit {
                 session: session.to_string(),
                 seq,
@@ -376,6 +389,20 @@ pub struct History {
     pub commits: Vec<(u64, Commit)>,
     /// What is wrong, and where; `None` for a log that is sound.
     pub damage: Option<String>,
+}
+
+/// A log as it is stored.
+pub(crate) struct Surveyed {
+    /// What can be read of it, and how much cannot.
+    pub(crate) survey: Survey,
+    /// What is wrong with it, and where; `None` for a log that is sound.
+    pub(crate) damage: Option<String>,
+}
+
+/// The commits that a survey read, with their sequences.
+fn pieces(survey: &Survey) -> Vec<(u64, &[u8])> {
+    let commits = survey.commits.iter();
+    commits.map(|one| (one.seq, &*one.body)).collect()
 }
 
 /// Reads a stored commit.

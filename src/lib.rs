@@ -46,3 +46,4 @@ pub mod config;
 pub mod env;
 pub mod harness;
 pub mod host;
+mod witness;

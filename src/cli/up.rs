@@ -88,7 +88,10 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
     };
     let config = reading.config.clone();
     let started = patiently(out, embedded.is_none().then_some(&connect), async {
-        host::embedded::ensure(&connect, &topology).await?;
+        match &embedded {
+            Some(embedded) => embedded.ensure(&topology).await?,
+            None => host::embedded::ensure(&connect, &topology).await?,
+        }
         Host::follow(&connect, source, reading, &host::WORKERS).await
     });
     let result = match signals.or_end(Box::pin(started)).await {

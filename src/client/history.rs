@@ -4,11 +4,15 @@ use teamster_core::turn::{Fold, State, salvage::gaps};
 use teamster_mesh::log::Survey;
 use teamster_protocol::SessionId;
 
-/// What is wrong with the log that a survey read, and where; `None` if nothing is. `bytes` are its commits with their sequences.
+use crate::witness::{self, Witness};
+
+/// What is wrong with the log that a survey read, and where; `None` if nothing is. `bytes` are its commits with their sequences,
+/// `seen` what was known of it before that.
 pub(crate) fn damage(
     session: &SessionId,
     survey: &Survey,
     bytes: &[(u64, &[u8])],
+    seen: &[Witness],
 ) -> Option<String> {
     let mut fold = Fold::new(State::new(session.clone()));
     for (seq, body) in bytes {
@@ -21,6 +25,15 @@ pub(crate) fn damage(
             "its end cannot be read, behind sequence {}",
             survey.last
         ));
+    }
+    if words.is_empty()
+        && let Ok(state) = fold.finish()
+    {
+        words.extend(witness::missing(seen, bytes, &state));
+        // Behind an acceptance what cannot be read is what was given up.
+        if words.is_empty() && survey.unreadable > 0 && state.loss.is_none() {
+            words.push("not all of it is handed out".to_owned());
+        }
     }
     if words.is_empty() {
         return None;

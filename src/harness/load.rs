@@ -14,7 +14,8 @@ use teamster_mesh::{
 };
 use teamster_protocol::{Commit, Digest, SessionId};
 
-use super::witness::{Witness, Witnesses};
+use super::witness::Witnesses;
+use crate::witness::{self, Witness};
 
 /// Why a session cannot be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -73,6 +74,11 @@ pub(super) async fn load(
 
 /// What is wrong, with what the server holds of the log and cannot read, and where.
 async fn located(mesh: &Mesh, session: &SessionId, why: String) -> String {
+    if let Ok(false) = mesh.log().is_counted(session).await {
+        return format!(
+            "{why}; the server contradicts itself about the stream that holds it: start it again before anything is decided"
+        );
+    }
     let Ok(survey) = mesh.log().survey(session).await else {
         return why;
     };
@@ -114,7 +120,7 @@ async fn load_once(
         }
     }
     // Before the log: what it says was there then.
-    let head = head(mesh, session).await;
+    let head = witness::head(mesh, session).await;
     let (tail_seq, snapshot) = tail_and_snapshot(mesh, session).await?;
     let state = begin(mesh, session, snapshot.as_ref(), tail_seq).await?;
     let mark = snapshot.as_ref().map(|found| Witness::from(&found.mark));
@@ -126,7 +132,7 @@ async fn load_once(
     };
     let remembered = witnesses.of(session);
     for witness in [head, remembered].into_iter().flatten() {
-        if !is_seen(&witness) && !is_overruled(&witness, &state) {
+        if !is_seen(&witness) && !witness.is_overruled(&state) {
             check(mesh, session, &witness, tail_seq).await?;
         }
     }
@@ -134,17 +140,6 @@ async fn load_once(
         witnesses.forget(session);
     }
     Ok(state)
-}
-
-/// What the second copy of a session's head says. Without it there is one witness less.
-async fn head(mesh: &Mesh, session: &SessionId) -> Option<Witness> {
-    match mesh.heads().get(session).await {
-        Ok(head) => head.map(|head| Witness::from(&head)),
-        Err(error) => {
-            tracing::warn!(%session, error = %teamster_telemetry::chain(&error), "the second copy of a head cannot be read");
-            None
-        }
-    }
 }
 
 /// Where the log ends, and the snapshot, which is never taken to be newer than that.
@@ -171,7 +166,7 @@ async fn tail_and_snapshot(
 async fn extend(mesh: &Mesh, state: State, tail: Option<&Stored>) -> Result<State, Error> {
     let tail_seq = tail.map_or(0, |stored| stored.seq);
     if tail_seq < state.seq {
-        return Err(went_back(&Witness::of(&state), tail_seq));
+        return Err(lacks(&Witness::of(&state), tail_seq));
     }
     if let Some(tail) = tail
         && tail.seq == state.seq
@@ -208,7 +203,7 @@ async fn begin(
     };
     let witness = Witness::from(mark);
     if mark.seq > tail_seq {
-        return Err(went_back(&witness, tail_seq));
+        return Err(lacks(&witness, tail_seq));
     }
     let folded = state.as_ref().and_then(|bytes| read_snapshot(bytes, mark));
     let after = if folded.is_some() {
@@ -232,10 +227,10 @@ async fn begin(
         fold.take(&stored.body, stored.seq);
     }
     let state = fold.finish()?;
-    if is_witnessed || is_overruled(&witness, &state) {
+    if is_witnessed || witness.is_overruled(&state) {
         Ok(state)
     } else {
-        Err(absent(&witness))
+        Err(lacks(&witness, tail_seq))
     }
 }
 
@@ -247,42 +242,22 @@ async fn check(
     tail_seq: u64,
 ) -> Result<(), Error> {
     if witness.seq > tail_seq {
-        return Err(went_back(witness, tail_seq));
+        return Err(lacks(witness, tail_seq));
     }
     match mesh.log().at(session, witness.seq).await? {
         Some(stored) if Digest::of(&stored.body) == witness.hash => Ok(()),
         Some(_) => Err(replaced(witness.n)),
-        None => Err(absent(witness)),
+        None => Err(lacks(witness, tail_seq)),
     }
 }
 
-/// Whether what a witness saw need not be there: an operator has accepted its loss, or the session was deleted since.
-fn is_overruled(witness: &Witness, state: &State) -> bool {
-    let is_lost = state
-        .loss
-        .is_some_and(|loss| witness.n >= loss.from && witness.at_ms <= loss.at_ms);
-    let is_erased = state
-        .deleted
-        .is_some_and(|tombstone| witness.n < tombstone.n && witness.seq < tombstone.seq);
-    is_lost || is_erased
-}
-
-fn went_back(witness: &Witness, tail_seq: u64) -> Error {
-    Error::Damaged(format!(
-        "it ends at sequence {tail_seq}, but commit {} was stored at sequence {}",
-        witness.n, witness.seq
-    ))
-}
-
-fn absent(witness: &Witness) -> Error {
-    Error::Damaged(format!(
-        "commit {} was stored at sequence {}, and nothing can be read there",
-        witness.n, witness.seq
-    ))
+/// The log does not hold what a witness saw.
+fn lacks(witness: &Witness, tail_seq: u64) -> Error {
+    Error::Damaged(witness.words(tail_seq))
 }
 
 fn replaced(n: u64) -> Error {
-    Error::Damaged(format!("commit {n} is not what was stored"))
+    Error::Damaged(witness::replaced(n))
 }
 
 /// What an examination found.
@@ -301,7 +276,7 @@ pub(super) async fn examine(
     session: &SessionId,
     known: Option<&State>,
 ) -> Result<Examined, Error> {
-    let head = head(mesh, session).await;
+    let head = witness::head(mesh, session).await;
     let log = mesh.log();
     let (survey, snapshot) = tokio::join!(log.survey(session), snapshot_of(mesh, session));
     let (survey, snapshot) = (survey?, snapshot?);
@@ -310,11 +285,8 @@ pub(super) async fn examine(
     seen.extend(snapshot.as_ref().map(|one| Witness::from(&one.mark)));
     seen.extend(known.map(Witness::of));
     seen.extend(witnesses.of(session));
-    let mut missing: Vec<&Witness> = seen.iter().collect();
     let mut fold = Fold::new(State::new(session.clone()));
     for stored in &survey.commits {
-        let hash = Digest::of(&stored.body);
-        missing.retain(|witness| witness.seq != stored.seq || witness.hash != hash);
         fold.take(&stored.body, stored.seq);
     }
     let n_max = seen.iter().map(|witness| witness.n).max().unwrap_or(0);
@@ -324,18 +296,10 @@ pub(super) async fn examine(
             Some(*damage)
         }
         Ok(state) => {
-            missing.retain(|witness| !is_overruled(witness, &state));
             let end = survey
                 .is_end_unreadable
                 .then(|| unreadable_end(&survey, &state));
-            let other = missing.first().map(|witness| {
-                let error = if witness.seq > survey.last {
-                    went_back(witness, survey.last)
-                } else {
-                    absent(witness)
-                };
-                error.to_string()
-            });
+            let other = witness::missing(&seen, &pieces(&survey), &state);
             // Numbers that were used behind the end are known to nobody: each message may have been one.
             let unread = if survey.is_end_unreadable {
                 survey.unreadable

@@ -6,56 +6,9 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use teamster_core::turn::State;
-use teamster_mesh::{head::Head, snap::Mark};
-use teamster_protocol::{Digest, SessionId, limits};
+use teamster_protocol::{SessionId, limits};
 
-/// A commit that was stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Witness {
-    /// Its number.
-    pub(super) n: u64,
-    /// Its stream sequence.
-    pub(super) seq: u64,
-    /// SHA-256 of its bytes.
-    pub(super) hash: Digest,
-    /// When it was made, in milliseconds since 1970; later than any acceptance where nobody knows.
-    pub(super) at_ms: u64,
-}
-
-impl Witness {
-    /// What a state says about the log that it was folded from.
-    pub(super) fn of(state: &State) -> Self {
-        Self {
-            n: state.n,
-            seq: state.seq,
-            hash: state.hash,
-            at_ms: state.at_ms,
-        }
-    }
-}
-
-impl From<&Mark> for Witness {
-    fn from(mark: &Mark) -> Self {
-        Self {
-            n: mark.n,
-            seq: mark.seq,
-            hash: mark.hash,
-            at_ms: u64::MAX,
-        }
-    }
-}
-
-impl From<&Head> for Witness {
-    fn from(head: &Head) -> Self {
-        Self {
-            n: head.n,
-            seq: head.seq,
-            hash: head.hash,
-            at_ms: head.at_ms,
-        }
-    }
-}
+use crate::witness::Witness;
 
 /// The witnesses by session; of each the one that saw most.
 #[derive(Debug, Default)]

@@ -27,8 +27,8 @@ use super::{
     settings::Pinned,
     shared::Harness,
     spans::{self, Spans},
-    witness::Witness,
 };
+use crate::witness::Witness;
 
 /// Why a session is given up before it rests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,5 +1,7 @@
 //! Why workers could not be run.
 
+use teamster_protocol::text;
+
 use crate::cli::Exit;
 
 /// The one error of hosting.
@@ -33,6 +35,14 @@ pub enum Error {
     /// The streams and buckets are not as they must be.
     #[error("cannot prepare the streams")]
     Topology(#[source] teamster_mesh::Error),
+    /// Streams are gone that hold what nothing else does.
+    #[error("what was stored in {data} is not there any more: {absent}", data = data.display(), absent = absent.join(", "))]
+    StoreLost {
+        /// The streams.
+        absent: Vec<String>,
+        /// The data directory.
+        data: std::path::PathBuf,
+    },
     /// The embedded server cannot be run.
     #[error("cannot run the embedded server")]
     Broker(#[source] teamster_mesh::broker::Error),
@@ -100,6 +110,15 @@ impl Error {
                     "the server must be 2.14 or newer with JetStream; `teamster doctor` looks"
                         .to_owned(),
                 ),
+            ),
+            Self::StoreLost { data, .. } => (
+                Exit::Failed,
+                "host.store_lost",
+                Some(format!(
+                    "restore {nats} from a copy; or go on without what was in it: rm {list}",
+                    nats = text::shell(&data.join("nats").to_string_lossy()),
+                    list = text::shell(&data.join("store.json").to_string_lossy()),
+                )),
             ),
             Self::Broker(broker::Error::Held { .. }) => (
                 Exit::TryAgain,

@@ -4,6 +4,7 @@ mod anew;
 mod apart;
 mod chat;
 mod config;
+mod ends;
 mod help;
 mod live;
 pub mod place;

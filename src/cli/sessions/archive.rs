@@ -28,11 +28,20 @@ pub(super) struct Header {
     pub(super) last_sha256: Digest,
     /// When they were read, in milliseconds since 1970.
     pub(super) exported_at_ms: u64,
+    /// What was wrong with the log then: what is missing at its end does not show in what is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) damage: Option<String>,
 }
 
 impl Header {
     /// The first line of an export of these stored commits.
-    pub(super) fn new(session: &SessionId, commits: u64, last: &[u8], now_ms: u64) -> Self {
+    pub(super) fn new(
+        session: &SessionId,
+        commits: u64,
+        last: &[u8],
+        now_ms: u64,
+        damage: Option<String>,
+    ) -> Self {
         Self {
             kind: "session".to_owned(),
             v: VERSION,
@@ -40,6 +49,7 @@ impl Header {
             commits,
             last_sha256: Digest::of(last),
             exported_at_ms: now_ms,
+            damage,
         }
     }
 }
@@ -258,6 +268,11 @@ impl Verifier {
     pub(super) fn end(self) -> Result<Summary, Problem> {
         if let Some(broken) = self.broken {
             return Err(Problem(broken));
+        }
+        if let Some(damage) = self.header.damage {
+            return Err(Problem(format!(
+                "the log was damaged when it was exported: {damage}"
+            )));
         }
         if self.commits != self.header.commits {
             return Err(Problem(format!(

@@ -14,10 +14,7 @@ use teamster_core::{display, turn::fold::behind_deletion};
 use teamster_mesh::{Error as MeshError, log::Stored};
 use teamster_protocol::{Commit, Digest, SessionId, text};
 
-use super::{
-    archive::{self, Header},
-    verify::verify,
-};
+use super::archive::{self, Header};
 use crate::{
     cli::{
         exit::Exit,
@@ -26,7 +23,7 @@ use crate::{
         show,
         status::counted,
     },
-    client::{Client, Error},
+    client::{Client, Surveyed},
 };
 
 /// Write a session's stored commits, byte for byte and with their digests, as lines of JSON. `sessions verify` checks such a
@@ -63,10 +60,7 @@ pub(super) fn check(out: &Output, options: &Export) -> Result<(), Failure> {
 }
 
 pub(super) async fn run(out: &Output, client: &Client, options: Export) -> Result<Exit, Failure> {
-    let survey = client.mesh().log().survey(&options.session).await?;
-    if survey.stored == 0 && survey.commits.is_empty() {
-        return Err(Error::NoSession(options.session.to_string()).into());
-    }
+    let Surveyed { survey, damage } = client.survey(&options.session).await?;
     let (unreadable, mut stored) = (survey.unreadable, survey.commits);
     // What a deleted session of the same name has left is on its way out.
     let whole: Vec<(u64, &[u8])> = stored.iter().map(|one| (one.seq, &*one.body)).collect();
@@ -79,11 +73,13 @@ pub(super) async fn run(out: &Output, client: &Client, options: Export) -> Resul
             survey.stored
         ));
     }
-    let (lines, missing) = lines(client, &options.session, &stored).await?;
-    if unreadable > 0 && !matches!(verify(&mut lines.as_bytes()), Ok(Ok(_))) {
+    let (lines, missing) = lines(client, &options.session, &stored, damage.clone()).await?;
+    if let Some(damage) = damage {
         let session = text::shell(options.session.as_str());
         out.note(&format!(
-            "it verifies once the loss is accepted: teamster sessions accept-loss {session}"
+            "the log is damaged: {}. The export says so, and verifies once the loss is accepted: teamster sessions accept-loss \
+             {session}",
+            display::terminal(&damage)
         ));
     }
     for digest in &missing {
@@ -107,12 +103,13 @@ async fn lines(
     client: &Client,
     session: &SessionId,
     stored: &[Stored],
+    damage: Option<String>,
 ) -> Result<(String, Vec<Digest>), Failure> {
     let last = stored
         .last()
         .map(|stored| &*stored.body)
         .unwrap_or_default();
-    let header = Header::new(session, stored.len() as u64, last, show::now_ms());
+    let header = Header::new(session, stored.len() as u64, last, show::now_ms(), damage);
     let mut lines = serde_json::to_string(&header)
         .map_err(|error| Failure::new(Exit::Failed, "cli.document", error))?;
     lines.push('\n');

@@ -1,4 +1,4 @@
-//! `sessions verify`: whether an exported session is whole and unchanged. Needs no mesh.
+//! `sessions verify`: whether an exported session is what its log held. Needs no mesh.
 
 use std::{
     fs::File,
@@ -17,8 +17,9 @@ use crate::cli::{exit::Exit, failure::Failure, output::Output, show, status::cou
 /// Bytes of a line: a value in hexadecimal digits or escaped, and what stands around it.
 const LINE_BYTES_MAX: u64 = limits::BLOB_BYTES_MAX as u64 * 6 + 4096;
 
-/// Check that an exported session is whole and unchanged: the digest of each commit and that each follows the one before.
-/// Needs no mesh.
+/// Check an exported session: the digest of each commit, that each follows the one before, and that the last is the one that the
+/// export was begun with. Needs no mesh. Whether that one is the session's last, `sessions show` tells, or its digest that was kept
+/// elsewhere.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Verify {
     /// The file; `-` reads standard input
@@ -39,7 +40,7 @@ pub(super) fn run(out: &Output, options: &Verify) -> Result<Exit, Failure> {
         Ok(summary) => summary,
         Err(Problem(what)) => {
             let failure = Failure::new(Exit::Verification, "export.not_verified", what)
-                .hint("export it again; if that verifies, the file was cut or changed");
+                .hint("export it again; if that verifies, the file was cut or changed, or the log was mended since");
             out.failure(&failure, Some(json!({ "v": 1, "ok": false })));
             return Ok(failure.exit);
         }
@@ -58,7 +59,7 @@ fn told(out: &Output, summary: &Summary) -> Result<(), Failure> {
         return Ok(());
     }
     out.line(&format!(
-        "{}: {} ({} to {}), whole and unchanged; the last has sha256 {}",
+        "{}: {} ({} to {}), unchanged, each following the one before; the last has sha256 {}",
         display::terminal(summary.session.as_str()),
         counted(summary.commits, "commit"),
         summary.first,

@@ -49,6 +49,9 @@ async fn accept(
         let queued = ctx.mesh.lanes().waiting(&session).await?;
         exists(&read(&ctx, &shared, &session).await?, queued)?;
     }
+    if damage.is_some() && !ctx.mesh.log().is_counted(&session).await? {
+        return Err(contradictory(&session));
+    }
     if !request.confirm {
         let lost = damage.as_ref().map_or_else(String::new, |damage| {
             format!(". It gives up {}", damage.salvage.loss.words())
@@ -107,6 +110,20 @@ async fn accept(
         message,
         loss,
     })
+}
+
+/// What a server that contradicts itself does not hand out may be there: nothing is given up by its word.
+fn contradictory(session: &SessionId) -> Fault {
+    Fault::internal(
+        "session.log_uncertain",
+        format_args!(
+            "the server contradicts itself about the stream that holds the log of {session}: what it cannot hand out now may be whole"
+        ),
+    )
+    .hint(
+        "nothing was given up. Start the server again, and look then: `teamster up` mends what can be mended when it starts its own \
+         server; with a server of your own, stop it, remove `index.db` of that LOG stream, and start it",
+    )
 }
 
 fn check(session: &SessionId, damage: Option<Damage>) -> Result<Damage, Fault> {

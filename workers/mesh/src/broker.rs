@@ -17,6 +17,7 @@ mod identity;
 mod record;
 pub mod room;
 mod server;
+pub mod store;
 
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 

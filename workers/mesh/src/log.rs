@@ -19,7 +19,7 @@ use crate::{
     Error,
     connection::Mesh,
     permission,
-    topology::log_stream,
+    topology::{self, log_stream},
     wire::{Failure, Get, StoredMessage},
 };
 
@@ -160,6 +160,14 @@ impl Log {
                 && noise::is_commit(Some(&message.headers), session)
         };
         Ok(found.filter(is_own).map(Stored::from_message))
+    }
+
+    /// Whether the server's counts of the log stream that holds a session agree. Where they do not, nothing that it says of the logs
+    /// in it can be relied on, until it has been started again.
+    pub async fn is_counted(&self, session: &SessionId) -> Result<bool, Error> {
+        topology::agree(self.mesh.wire(), &log_stream(session))
+            .await
+            .map_err(|failure| failure.during(format!("counting the stream of {session}")))
     }
 
     /// The sessions of whose logs the server holds anything, readable or not; `sessions_max` of a log stream or some more at most.

@@ -281,6 +281,7 @@ fn operator(rights: &mut Permissions) {
     }
     rights.read_logs();
     rights.look("BLOBS");
+    rights.look("KV_heads");
     for stream in ["SNAP", "LIVE", "EVENTS", REGISTRY] {
         rights.read(stream);
     }

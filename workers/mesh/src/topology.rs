@@ -1,5 +1,6 @@
 //! The streams and buckets, ensured at start.
 
+mod counts;
 mod heal;
 mod plan;
 
@@ -16,6 +17,9 @@ use crate::{
     wire::{Failure, Wire, code},
 };
 
+pub use counts::{absent, contradictory, lasting};
+
+pub(crate) use counts::agree;
 pub(crate) use plan::{
     BELL, BLOBS, CONFIG, CONTROL, EVENTS, FEED, GENERATIONS, HEADS, LIVE, REGISTRY, SNAP, TURNS,
     log_stream, log_stream_name,
@@ -45,6 +49,10 @@ enum Unusable {
     )]
     NoJetStream,
     #[error(
+        "{object} is gone; restart with a copy of what the server stored, or restart the workers to begin with none"
+    )]
+    Gone { object: String },
+    #[error(
         "{object} exists with {differences}; edit it to match, or remove it if it holds nothing that is needed"
     )]
     Differs { object: String, differences: String },
@@ -57,7 +65,7 @@ enum Unusable {
 /// A single server forgets its streams in memory when it restarts. So the connection is kept, for as long as the process lives,
 /// and the same is ensured again each time it was lost.
 pub async fn ensure(mesh: &Mesh, topology: &Topology) -> Result<(), Error> {
-    ensure_once(mesh.wire(), topology).await?;
+    ensure_once(mesh.wire(), topology, true).await?;
     if mesh.begins_to_keep() {
         teamster_telemetry::task::spawn("topology", keep(mesh.clone(), topology.clone()));
     }
@@ -83,7 +91,8 @@ async fn keep(mesh: Mesh, topology: Topology) {
                 continue;
             }
         }
-        if let Err(error) = ensure_once(wire, &topology).await {
+        // What holds what nothing else does was there: were it made anew, its loss would look as if nothing had been stored.
+        if let Err(error) = ensure_once(wire, &topology, false).await {
             let source = std::error::Error::source(&error).map(ToString::to_string);
             tracing::error!(%error, source, "what the broker must hold is not ensured after its restart");
         }
@@ -119,7 +128,7 @@ async fn remake(wire: &Wire, topology: &Topology) {
     }
 }
 
-async fn ensure_once(wire: &Wire, topology: &Topology) -> Result<(), Error> {
+async fn ensure_once(wire: &Wire, topology: &Topology, begins: bool) -> Result<(), Error> {
     let server = wire.client.server_info();
     if !wire
         .client
@@ -139,8 +148,11 @@ async fn ensure_once(wire: &Wire, topology: &Topology) -> Result<(), Error> {
         });
     }
     let deadline = Instant::now() + PATIENCE;
+    let lasting = plan::lasting();
     for stream in plan::streams(topology.replicas) {
-        ensure_object(wire, &Object::stream(stream), deadline).await?;
+        let mut object = Object::stream(stream);
+        object.may_be_made = begins || !lasting.iter().any(|name| name == object.name());
+        ensure_object(wire, &object, deadline).await?;
     }
     heal::heal(wire).await;
     let feeds = (0..teamster_protocol::limits::LOG_STREAMS).map(plan::feed);
@@ -176,6 +188,8 @@ struct Object {
     request: Value,
     /// The configuration that must be there.
     config: Value,
+    /// Whether it is made where it is missing.
+    may_be_made: bool,
 }
 
 /// The broker's answer about a stream or a consumer.
@@ -205,6 +219,7 @@ impl Object {
             create: format!("STREAM.CREATE.{name}"),
             request: config.clone(),
             config,
+            may_be_made: true,
         }
     }
 
@@ -220,6 +235,7 @@ impl Object {
                 "action": "create",
             }),
             config: consumer.config.clone(),
+            may_be_made: true,
         }
     }
 }
@@ -256,6 +272,11 @@ async fn try_ensure(wire: &Wire, object: &Object) -> Result<Result<(), Unusable>
                 Some(code::STREAM_NOT_FOUND | code::CONSUMER_NOT_FOUND)
             ) => {}
         Err(failure) => return Err(failure),
+    }
+    if !object.may_be_made {
+        return Ok(Err(Unusable::Gone {
+            object: object.what.clone(),
+        }));
     }
     match wire.api::<Info>(&object.create, &object.request).await {
         Ok(created) => Ok(check(object, &created.config)),

@@ -167,6 +167,19 @@ pub(crate) fn behind(
     Ok(behind)
 }
 
+/// Where the logs stand that are projected, of all sessions about which nothing is in doubt.
+pub(crate) fn heads(db: &Db) -> Result<Vec<(SessionId, Head)>, StoreError> {
+    let connection = db.connection()?;
+    let mut rows = connection.prepare_cached("SELECT account FROM session")?;
+    let mut rows = rows.query([])?;
+    let mut heads = Vec::new();
+    while let Some(row) = rows.next()? {
+        let account: Account = serde_json::from_str(&row.get::<_, String>(0)?)?;
+        heads.extend(account.head());
+    }
+    Ok(heads)
+}
+
 /// Notes which sessions are in doubt, all others not; returns those that were not before.
 pub(crate) fn doubt(
     db: &mut Db,

@@ -50,14 +50,25 @@ pub(crate) async fn run(mesh: &Mesh, projection: &Projection, cancel: &Cancellat
 
 /// Looks once, and notes in the projection which sessions are damaged at their end, and which are no more.
 pub(crate) async fn look(mesh: &Mesh, projection: &Projection) -> Result<(), Stop> {
-    // In this order: a head is older than what the projection holds when it is asked about it.
+    // In this order: a head is older than what the projection holds when it is asked about it, and that than the logs' ends.
     let heads = heads(mesh).await?;
-    let ends = ends(mesh).await?;
+    let projected = projection.store().run(|db| apply::heads(db)).await?;
+    let Ends { last, doubts: ends } = ends(mesh).await?;
     let behind = projection
         .ask_all(mesh, move |db| apply::behind(db, &heads))
         .await
         .map_err(Stop::Projection)?;
+    let shorter = shorter(projected, &last);
+    // The harness knows of heads alone.
+    projection.heads().copy(mesh, shorter.clone()).await;
     let mut doubts = behind;
+    doubts.extend(shorter.into_iter().map(|(session, head)| {
+        let words = format!(
+            "the log ends before commit {}, which was stored at sequence {}",
+            head.n, head.seq
+        );
+        (session, words)
+    }));
     doubts.extend(ends);
     let again = projection
         .store()
@@ -80,21 +91,46 @@ async fn heads(mesh: &Mesh) -> Result<Vec<(SessionId, Head)>, Error> {
     Ok(heads)
 }
 
-/// The logs whose end cannot be read, and why not.
-async fn ends(mesh: &Mesh) -> Result<BTreeMap<SessionId, String>, Error> {
+/// How the logs end.
+struct Ends {
+    /// The sequence of each log's last message that can be read.
+    last: BTreeMap<SessionId, u64>,
+    /// The logs whose end cannot be read, and why not.
+    doubts: BTreeMap<SessionId, String>,
+}
+
+async fn ends(mesh: &Mesh) -> Result<Ends, Error> {
     let mut unseen = mesh.log().sessions(limits::VALUES_LISTED_MAX).await?;
     let mut follow = mesh.log().follow(Begin::LastOfEach, false).await?;
+    let mut ends = Ends {
+        last: BTreeMap::new(),
+        doubts: BTreeMap::new(),
+    };
     while let Some(next) = follow.next().await {
-        unseen.remove(&next?.0);
+        let (session, stored) = next?;
+        unseen.remove(&session);
+        ends.last.insert(session, stored.seq);
     }
-    let mut doubts = BTreeMap::new();
     for session in unseen {
         match mesh.log().tail(&session).await {
             Err(error @ Error::Unreadable { .. }) => {
-                doubts.insert(session, error.to_string());
+                ends.doubts.insert(session, error.to_string());
             }
-            tail => drop(tail?),
+            tail => {
+                if let Some(stored) = tail? {
+                    ends.last.insert(session, stored.seq);
+                }
+            }
         }
     }
-    Ok(doubts)
+    Ok(ends)
+}
+
+/// The logs that are shorter than they were when they were projected.
+fn shorter(
+    mut projected: Vec<(SessionId, Head)>,
+    last: &BTreeMap<SessionId, u64>,
+) -> Vec<(SessionId, Head)> {
+    projected.retain(|(session, head)| last.get(session).is_none_or(|last| *last < head.seq));
+    projected
 }

@@ -10,6 +10,9 @@ use teamster_mesh::{Mesh, head::Head};
 use teamster_protocol::{SessionId, limits};
 use tokio_util::sync::CancellationToken;
 
+/// How long what is pending is copied when the worker ends.
+const AT_THE_END: std::time::Duration = std::time::Duration::from_secs(2);
+
 /// What is to be copied: the latest of each session.
 #[derive(Debug, Default)]
 pub(crate) struct Heads(Mutex<HashMap<SessionId, Head>>);
@@ -25,24 +28,37 @@ impl Heads {
         }
     }
 
-    /// Copies what is pending until cancelled.
+    /// Copies what is pending until cancelled, and what is pending then.
     pub(crate) async fn run(&self, mesh: &Mesh, cancel: &CancellationToken) {
         loop {
             tokio::select! {
-                () = cancel.cancelled() => return,
+                () = cancel.cancelled() => break,
                 () = tokio::time::sleep(limits::HEADS_EVERY) => {}
             }
-            for (session, head) in self.some() {
-                match mesh.heads().raise(&session, &head).await {
-                    Ok(_) => {}
-                    Err(error) => {
-                        tracing::warn!(%session, error = %teamster_telemetry::chain(&error), "a head was not copied");
-                        // The broker is away or slow; the others would fare no better now.
-                        break;
-                    }
+            self.copy(mesh, self.some()).await;
+        }
+        let all = async {
+            loop {
+                let some = self.some();
+                if some.is_empty() || !self.copy(mesh, some).await {
+                    return;
                 }
             }
+        };
+        // What is not copied then is one witness less.
+        let _ = tokio::time::timeout(AT_THE_END, all).await;
+    }
+
+    /// Copies heads; whether all were.
+    pub(crate) async fn copy(&self, mesh: &Mesh, heads: Vec<(SessionId, Head)>) -> bool {
+        for (session, head) in heads {
+            if let Err(error) = mesh.heads().raise(&session, &head).await {
+                tracing::warn!(%session, error = %teamster_telemetry::chain(&error), "a head was not copied");
+                // The broker is away or slow; the others would fare no better now.
+                return false;
+            }
         }
+        true
     }
 
     /// Takes some out.

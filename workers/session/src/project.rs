@@ -6,7 +6,7 @@ use teamster_mesh::{
     Error, Mesh,
     log::{Scanned, Stored},
 };
-use teamster_protocol::{Commit, Event, Message, SessionId, limits};
+use teamster_protocol::{Commit, Event, Message, SessionId, limits, subject};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -80,7 +80,7 @@ async fn follow(
     let mut progress = store.progress();
     // From before the places are read: what is begun anew after that has other places.
     let life = progress.borrow_and_update().life;
-    let after = begin(mesh, store).await?;
+    let after = begin(mesh, projection).await?;
     let mut scan = mesh.log().scan(&after).await?;
     projection.begin_anew();
     loop {
@@ -102,8 +102,10 @@ async fn follow(
     }
 }
 
-/// Where to go on in each log stream. A projection of other streams than those that are there is thrown away.
-async fn begin(mesh: &Mesh, store: &Store) -> Result<[u64; STREAMS], Stop> {
+/// Where to go on in each log stream. A projection of other streams than those that are there is thrown away; where one of them is
+/// shorter than it was, what the projection knows of that is kept first.
+async fn begin(mesh: &Mesh, projection: &Projection) -> Result<[u64; STREAMS], Stop> {
+    let store = projection.store();
     let ends = mesh.log().ends().await?;
     let cursors = store.run(|db| apply::cursors(db)).await?;
     let mut after = [0; STREAMS];
@@ -124,11 +126,21 @@ async fn begin(mesh: &Mesh, store: &Store) -> Result<[u64; STREAMS], Stop> {
         };
         if is_other || !is_there.await? {
             tracing::warn!(stream = k, "a log stream is not the one that was projected");
+            let last = end.last;
+            if cursor.made == end.created && cursor.seq > last {
+                let mut heads = store.run(|db| apply::heads(db)).await?;
+                heads.retain(|(session, head)| stream_of(session) == k && head.seq > last);
+                projection.heads().copy(mesh, heads).await;
+            }
             return Err(give_up(store).await);
         }
     }
     store.run(move |db| apply::adopt(db, &ends)).await?;
     Ok(after)
+}
+
+fn stream_of(session: &SessionId) -> u8 {
+    subject::log_stream_of(subject::partition(&session.token()))
 }
 
 /// Throws the projection away.

@@ -19,7 +19,34 @@ const MARKS: u64 = 3 << 62;
 /// # Panics
 /// When there is no such stream or message.
 pub fn damage(store: &Path, stream: &str, seq: u64) {
-    flip(store, stream, &|record| record.seq == seq);
+    flip(store, stream, &|record| record.seq == seq, &|record| {
+        record.end - CHECKSUM - 1
+    });
+}
+
+/// Flips a byte in the head of message `seq` of a stream below a server's store: in the sequence that stands there.
+///
+/// # Panics
+/// When there is no such stream or message.
+pub fn damage_head(store: &Path, stream: &str, seq: u64) {
+    flip(store, stream, &|record| record.seq == seq, &|record| {
+        record.begin + 4
+    });
+}
+
+/// Cuts off the end of the file that holds message `seq` of a stream below a server's store, from the middle of that message on.
+///
+/// # Panics
+/// When there is no such stream or message.
+pub fn cut(store: &Path, stream: &str, seq: u64) {
+    change(
+        store,
+        stream,
+        &|record| record.seq == seq,
+        &|bytes, record| {
+            bytes.truncate(usize::midpoint(record.begin, record.end));
+        },
+    );
 }
 
 /// Flips a byte in the body of the last message of a subject.
@@ -48,13 +75,28 @@ pub fn sequences(store: &Path, stream: &str, subject: &str) -> Vec<u64> {
     found
 }
 
-fn flip(store: &Path, stream: &str, is_wanted: &dyn Fn(&Record) -> bool) {
+fn flip(
+    store: &Path,
+    stream: &str,
+    is_wanted: &dyn Fn(&Record) -> bool,
+    place: &dyn Fn(&Record) -> usize,
+) {
+    change(store, stream, is_wanted, &|bytes, record| {
+        *bytes.get_mut(place(record)).expect("within the record") ^= 0x55;
+    });
+}
+
+fn change(
+    store: &Path,
+    stream: &str,
+    is_wanted: &dyn Fn(&Record) -> bool,
+    change: &dyn Fn(&mut Vec<u8>, &Record),
+) {
     for block in blocks(store, stream) {
         let mut bytes = fs::read(&block).expect("a block");
         let found = records(&bytes).into_iter().find(is_wanted);
         if let Some(record) = found {
-            let at = record.end - CHECKSUM - 1;
-            *bytes.get_mut(at).expect("the record's body") ^= 0x55;
+            change(&mut bytes, &record);
             fs::write(&block, bytes).expect("written");
             return;
         }
@@ -66,7 +108,8 @@ fn flip(store: &Path, stream: &str, is_wanted: &dyn Fn(&Record) -> bool) {
 struct Record {
     seq: u64,
     subject: String,
-    /// Where it ends.
+    /// Where it begins and ends.
+    begin: usize,
     end: usize,
 }
 
@@ -93,6 +136,7 @@ fn records(bytes: &[u8]) -> Vec<Record> {
         records.push(Record {
             seq: number(4, 12) & !MARKS,
             subject: String::from_utf8_lossy(subject).into_owned(),
+            begin: at,
             end,
         });
         at = end;

@@ -34,7 +34,7 @@ fn chain(from: u64, length: u64) -> Vec<Vec<u8>> {
 
 fn export(commits: &[Vec<u8>]) -> Vec<String> {
     let last = commits.last().map(Vec::as_slice).unwrap_or_default();
-    let header = Header::new(&session(), commits.len() as u64, last, 7);
+    let header = Header::new(&session(), commits.len() as u64, last, 7, None);
     let mut lines = vec![serde_json::to_string(&header).expect("encodes")];
     for (place, bytes) in commits.iter().enumerate() {
         lines.push(commit_line(place as u64 * 3 + 1, bytes));
@@ -50,6 +50,18 @@ fn verify(lines: &[String]) -> Result<Summary, Problem> {
         verifier.line(place as u64 + 1, line)?;
     }
     verifier.end()
+}
+
+#[test]
+fn dur_7_what_was_exported_of_a_damaged_log_does_not_verify() {
+    let commits = chain(1, 3);
+    let last = commits.last().expect("some");
+    let damage = Some("it ends at sequence 3, but commit 4 was stored".to_owned());
+    let header = Header::new(&session(), 3, last, 7, damage);
+    let mut lines = export(&commits);
+    lines[0] = serde_json::to_string(&header).expect("encodes");
+    let Problem(what) = verify(&lines).expect_err("refused");
+    assert!(what.ends_with("commit 4 was stored"), "{what}");
 }
 
 fn accepted(n: u64, before: &[u8]) -> Vec<u8> {

@@ -35,6 +35,8 @@ const HEADERS_BYTES_MAX: usize = 4096;
 const GENERATIONS_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// Streams whose loss is a loss of what can be said, paid or looked up again.
 pub(super) const MAY_BE_LOST: [&str; 3] = [EVENTS, LIVE, GENERATIONS];
+/// Streams that hold what nothing else does, besides the logs.
+const LASTING: [&str; 4] = [TURNS, CONTROL, BLOBS, "KV_config"];
 /// Bytes that EVENTS may hold; the oldest notices go first.
 const EVENTS_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 /// Bytes that LIVE may hold.
@@ -50,6 +52,12 @@ pub(crate) fn log_stream(session: &teamster_protocol::SessionId) -> String {
 /// The name of log stream `k`.
 pub(crate) fn log_stream_name(k: u8) -> String {
     format!("LOG_{k}")
+}
+
+/// The streams that hold what nothing else does.
+pub(super) fn lasting() -> Vec<String> {
+    let logs = (0..limits::LOG_STREAMS).map(log_stream_name);
+    logs.chain(LASTING.map(str::to_owned)).collect()
 }
 
 /// A consumer that is made once and shared.
