@@ -213,3 +213,24 @@ async fn dur_7_a_log_behind_its_head_is_listed_as_damaged() {
     is(&rig, "gone", "damaged").await;
     is(&rig, "short", "idle").await;
 }
+
+/// DUR-7: the projection is a witness: a log that is shorter than what was projected of it is damaged, though no other copy of its
+/// head is left.
+#[tokio::test(flavor = "multi_thread")]
+async fn dur_7_a_log_shorter_than_its_projection_is_damaged() {
+    let mut rig = Rig::without_worker().await;
+    rig.start_worker().await;
+    let mut short = Writer::new(&rig.mesh, "short");
+    short.commit(Phase::Idle, vec![created("short")]).await;
+    turn(&mut short, 1, "what is kept", "and its answer").await;
+    is(&rig, "short", "idle").await;
+    assert_eq!(info(&rig, "short").await.commits, short.n);
+    // It leaves the second copy of the head behind.
+    rig.stop_worker().await;
+    rig.nats.stop().await;
+    teamster_testkit::blocks::cut(&rig.nats.store(), &stream(&short.session), short.seq);
+    rig.nats.damage("KV_heads", 1);
+    rig.nats.restart().await;
+    rig.start_worker().await;
+    is(&rig, "short", "damaged").await;
+}
