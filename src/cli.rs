@@ -4,6 +4,7 @@
 
 mod approvals;
 mod ask;
+mod before;
 mod chat;
 mod completions;
 mod compose;

@@ -29,7 +29,7 @@ use teamster_mesh::log::From as Begin;
 use teamster_protocol::{Commit, Phase, SessionId, text};
 
 use super::{
-    Global, compose,
+    Global, before, compose,
     exit::Exit,
     failure::Failure,
     output::{Format, Output},
@@ -86,7 +86,8 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
         options.session
     };
     let is_new = session.is_none();
-    if let Some(notice) = compose::before(&client, session.as_ref()).await?.notice {
+    let before = before::before(&client, session.as_ref()).await?;
+    for notice in before.notice.into_iter().chain(before.damage) {
         out.note(&format!("warning: {notice}"));
     }
     let (here, past) = match session {

@@ -8,7 +8,7 @@ use std::{
 use clap::{Args, ValueEnum};
 use teamster_core::display;
 use teamster_protocol::{
-    Commit, Event, Phase, SessionId,
+    SessionId,
     function::harness::{SendReply, SendRequest},
     input::{SessionOptions, TurnOptions},
     limits,
@@ -16,7 +16,7 @@ use teamster_protocol::{
     usage::{Budget, NanoUsd},
 };
 
-use super::{failure::Failure, place, show};
+use super::{failure::Failure, place};
 use crate::client::{Client, Error, session::Session};
 
 /// What the model of a new session may call: files, its own earlier results, and commands, about which policy asks a person
@@ -277,69 +277,6 @@ fn standard_input(how: &str) -> Result<String, Failure> {
         })?;
     String::from_utf8(bytes)
         .map_err(|_| Failure::usage("cli.stdin", "standard input is not valid UTF-8"))
-}
-
-/// How a session stands before a message is sent to it.
-pub(super) struct Before {
-    /// Whether the message begins it.
-    pub is_new: bool,
-    /// What has to be said where a session of this id was deleted.
-    pub notice: Option<String>,
-}
-
-/// Looks how a session stands before a message is sent to it.
-///
-/// A message to a deleted session is taken and begins a new one, as a message under an id that was never used does: ids are
-/// names that scripts choose (`nightly`), and a deletion must not make a name useless. What the old one had (transcript,
-/// workspace, functions) is gone for good, so that the new one gets what every new session gets, and it is said, because
-/// whoever names a session may expect that it remembers.
-pub(super) async fn before(
-    client: &Client,
-    session: Option<&SessionId>,
-) -> Result<Before, Failure> {
-    let nothing = Before {
-        is_new: true,
-        notice: None,
-    };
-    let Some(id) = session else {
-        return Ok(nothing);
-    };
-    let Some(tail) = client.mesh().log().tail(id).await? else {
-        return Ok(nothing);
-    };
-    // What cannot be read is there; the harness says what is wrong with it.
-    let is_new = Commit::decode(&tail.body).is_ok_and(|commit| commit.head.phase == Phase::Deleted);
-    if !is_new {
-        is_running(client, id).await?;
-    }
-    let deleted_at = if is_new {
-        client.commits(id).await.ok().and_then(|commits| {
-            let tombstone = commits.iter().rev().find(|(_, commit)| {
-                let mut events = commit.events.iter();
-                events.any(|event| matches!(event, Event::SessionDeleted { .. }))
-            });
-            tombstone.map(|(_, commit)| commit.at_ms)
-        })
-    } else {
-        None
-    };
-    let notice = deleted_at.map(|at_ms| {
-        format!(
-            "session {} was deleted on {}; this begins a new one of the same name, which knows nothing of the old one",
-            display::terminal(id.as_str()),
-            show::moment(at_ms)
-        )
-    });
-    Ok(Before { is_new, notice })
-}
-
-/// Refuses a session that stands still because its log is damaged: a message to it would wait without an end. Whatever else is
-/// wrong shows when the message is sent.
-async fn is_running(client: &Client, id: &SessionId) -> Result<(), Failure> {
-    match client.status(id).await {
-        Err(Error::Fault(fault)) if fault.code == "session.log_damaged" => Err(fault.into()),
-        _ => Ok(()),
-    }
 }
 
 /// What a new session is created with.

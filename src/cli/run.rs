@@ -11,7 +11,7 @@ use teamster_protocol::SessionId;
 pub(super) use result::{Outcome, document, verdict};
 
 use super::{
-    Global, compose,
+    Global, before, compose,
     exit::Exit,
     failure::Failure,
     output::Output,
@@ -53,6 +53,8 @@ struct Told {
     warnings: Vec<String>,
     /// Whether the message's key was used before, so that an earlier message is followed.
     is_repeated: bool,
+    /// Whether something of the session's log cannot be read.
+    is_damaged: bool,
 }
 
 /// What to do when a person must decide.
@@ -80,7 +82,7 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
         place::keep_apart(data, workspace.as_ref())?;
     }
     let client = reach::client(global, out, Absent::Start).await?;
-    let before = compose::before(&client, options.session.as_ref()).await?;
+    let before = before::before(&client, options.session.as_ref()).await?;
     let unpriced = options
         .turn
         .unpriced(&client, options.session.as_ref(), data.as_deref())
@@ -97,13 +99,20 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
     );
     let sent = client.send(request).await?;
     let is_repeated = options.key.is_repeated(&sent);
-    let notice = before.notice.filter(|_| !is_repeated);
-    if let Some(notice) = &notice {
+    let is_damaged = before.damage.is_some();
+    let notices: Vec<String> = before
+        .notice
+        .filter(|_| !is_repeated)
+        .into_iter()
+        .chain(before.damage)
+        .collect();
+    for notice in &notices {
         out.note(&format!("warning: {notice}"));
     }
     let told = Told {
-        warnings: unpriced.into_iter().chain(notice).collect(),
+        warnings: unpriced.into_iter().chain(notices).collect(),
         is_repeated,
+        is_damaged,
     };
     follow::Follower::new(out, client, data, &sent, approvals, told)
         .run()

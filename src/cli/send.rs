@@ -7,7 +7,7 @@ use teamster_core::display;
 use teamster_protocol::{SessionId, text};
 
 use super::{
-    Global, compose,
+    Global, before, compose,
     exit::Exit,
     failure::Failure,
     output::Output,
@@ -47,7 +47,7 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
         None => Some(place::data_dir(global.data.as_deref())?),
     };
     let client = reach::client(global, out, Absent::Start).await?;
-    let before = compose::before(&client, Some(&options.session)).await?;
+    let before = before::before(&client, Some(&options.session)).await?;
     if before.is_new && created_with.workspace.is_none() {
         created_with = compose::created_with(None, None)?;
     }
@@ -73,8 +73,13 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
     if is_repeated {
         out.note(compose::REPEATED);
     }
-    let notice = before.notice.filter(|_| !is_repeated);
-    if let Some(notice) = &notice {
+    let notices: Vec<String> = before
+        .notice
+        .filter(|_| !is_repeated)
+        .into_iter()
+        .chain(before.damage)
+        .collect();
+    for notice in &notices {
         out.note(&format!("warning: {notice}"));
     }
     if out.is_text() {
@@ -87,7 +92,7 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
     } else {
         let mut document = show::versioned(&sent);
         if let Some(object) = document.as_object_mut() {
-            let warnings: Vec<String> = unpriced.into_iter().chain(notice).collect();
+            let warnings: Vec<String> = unpriced.into_iter().chain(notices).collect();
             object.insert("warnings".to_owned(), warnings.into());
         }
         out.document(&document)?;

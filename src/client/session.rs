@@ -2,6 +2,8 @@
 //!
 //! This is a view, not the state that decides: the harness folds its own.
 
+mod gap;
+
 use std::collections::BTreeMap;
 
 use serde::Serialize;
@@ -53,6 +55,8 @@ pub struct Turn {
     pub end: Option<EndReason>,
     /// What the last generation failed with, if it did.
     pub trouble: Option<ErrorKind>,
+    /// Whether commits are missing since it began, so that it may have ended in one of them.
+    pub is_uncertain: bool,
 }
 
 impl Turn {
@@ -100,13 +104,18 @@ pub struct Session {
     pub cost_is_partial: bool,
     model: Option<String>,
     functions: BTreeMap<CallId, FunctionId>,
-    unassigned: Vec<MessageId>,
+    /// Messages that no turn answers yet, with their commits.
+    unassigned: Vec<(u64, MessageId)>,
     /// The number of the last commit.
     n: u64,
     /// The deletion behind which commits are counted.
     buried: u64,
     /// Whether the session is deleted. What is known of it stays until another one begins, for whoever was watching it.
     is_deleted: bool,
+    /// The commit before which commits are missing whose loss nobody has accepted so far.
+    gap_at: Option<u64>,
+    /// Whether the commit that was opened last says itself how the turn ended that it gives up.
+    ends_turn: bool,
 }
 
 /// What an event means to somebody who watches.
@@ -153,12 +162,14 @@ impl Session {
         if self.is_deleted && commit.head.phase != Phase::Deleted {
             *self = Self {
                 buried: self.buried,
+                n: self.n,
                 ..Self::default()
             };
         }
         if self.created_at_ms == 0 {
             self.created_at_ms = commit.at_ms;
         }
+        self.look_for_gap(commit);
         self.n = commit.n;
         self.commits = commit.n.saturating_sub(self.buried);
         self.updated_at_ms = commit.at_ms;
@@ -210,10 +221,13 @@ impl Session {
                 self.title = Some(title.clone());
                 None
             }
-            Event::MessageAdded { message, .. } => {
-                self.message(message);
+            Event::MessageAdded {
+                message, appended, ..
+            } => {
+                self.message(message, *appended);
                 None
             }
+            Event::LossAccepted { lost_from, .. } => self.give_up(*lost_from, at_ms),
             Event::TurnStarted {
                 turn,
                 number,
@@ -228,7 +242,7 @@ impl Session {
                 self.turn = Some(Turn {
                     id: Some(turn.clone()),
                     number: *number,
-                    messages: std::mem::take(&mut self.unassigned),
+                    messages: self.assign(),
                     model: self.model.clone(),
                     started_at_ms: at_ms,
                     ..Turn::default()
@@ -249,6 +263,9 @@ impl Session {
                 None
             }
             other => {
+                if self.has_gap() {
+                    self.find_turn(at_ms, other);
+                }
                 let mut turn = self.turn.take()?;
                 let happening = self.within(session, at_ms, &mut turn, other);
                 self.turn = Some(turn);
@@ -257,17 +274,32 @@ impl Session {
         }
     }
 
-    fn message(&mut self, message: &Message) {
+    fn message(&mut self, message: &Message, is_appended: bool) {
         let Message::User { id, text, .. } = message else {
             return;
         };
         if self.opening.is_none() {
             self.opening = Some(teamster_protocol::text::cut(text, 200));
         }
-        match &mut self.turn {
-            Some(turn) if turn.end.is_none() => turn.messages.push(id.clone()),
-            _ => self.unassigned.push(id.clone()),
+        if is_appended {
+            return; // no turn answers it
         }
+        match &mut self.turn {
+            Some(turn) if turn.end.is_none() => {
+                turn.messages.push(id.clone());
+                // If the turn has ended in what is missing, it is the next one that answers.
+                if turn.is_uncertain {
+                    self.unassigned.push((self.n, id.clone()));
+                }
+            }
+            _ => self.unassigned.push((self.n, id.clone())),
+        }
+    }
+
+    /// The messages that a turn answers which begins now.
+    fn assign(&mut self) -> Vec<MessageId> {
+        let unassigned = std::mem::take(&mut self.unassigned);
+        unassigned.into_iter().map(|(_, message)| message).collect()
     }
 
     /// Events that mean something only within a turn.
@@ -322,13 +354,13 @@ impl Session {
                     outcome: *outcome,
                 })
             }
-            Event::TurnEnded { reason, .. } => {
-                turn.end = Some(reason.clone());
-                turn.ended_at_ms = Some(at_ms);
-                turn.generating = None;
-                turn.running = None;
-                turn.pending.clear();
-                Some(Happening::Ended(reason.clone()))
+            Event::TurnEnded { turn: id, reason } => {
+                turn.id.get_or_insert_with(|| id.clone());
+                if turn.is_uncertain {
+                    self.unassigned
+                        .retain(|(_, message)| !turn.messages.contains(message));
+                }
+                Some(end(turn, reason, at_ms))
             }
             Event::TookOver { attempt, .. } => Some(Happening::TookOver(*attempt)),
             _ => decided(session, at_ms, turn, event),
@@ -352,11 +384,23 @@ impl Session {
     }
 }
 
+/// A turn is over.
+fn end(turn: &mut Turn, reason: &EndReason, at_ms: u64) -> Happening {
+    turn.end = Some(reason.clone());
+    turn.ended_at_ms = Some(at_ms);
+    turn.generating = None;
+    turn.running = None;
+    turn.pending.clear();
+    Happening::Ended(reason.clone())
+}
+
 /// Events about a person's decision.
 fn decided(session: &SessionId, at_ms: u64, turn: &mut Turn, event: &Event) -> Option<Happening> {
     let (approval, how) = match event {
         Event::ApprovalRequested { approval, .. } => {
-            let pending = Pending::of(event, session, turn.id.as_ref()?, at_ms)?;
+            // Of a turn whose beginning cannot be read nobody knows the id.
+            let id = turn.id.clone().unwrap_or_else(TurnId::unknown);
+            let pending = Pending::of(event, session, &id, at_ms)?;
             turn.pending.insert(approval.clone(), pending.clone());
             turn.approvals.push(approval.clone());
             return Some(Happening::Asked(Box::new(pending)));

@@ -206,6 +206,27 @@ async fn begin(
         return Err(lacks(&witness, tail_seq));
     }
     let folded = state.as_ref().and_then(|bytes| read_snapshot(bytes, mark));
+    let Some(folded) = folded else {
+        return begin_behind(mesh, session, mark, None, tail_seq).await;
+    };
+    match begin_behind(mesh, session, mark, Some(folded), tail_seq).await {
+        // The loss may have been accepted of what the snapshot holds: by another process, or before an owner had written it.
+        Err(Error::Damaged(why)) => match begin_behind(mesh, session, mark, None, tail_seq).await {
+            Err(Error::Damaged(_)) => Err(Error::Damaged(why)),
+            begun => begun,
+        },
+        begun => begun,
+    }
+}
+
+/// Folds behind what a snapshot holds, or everything; its commit must be there either way.
+async fn begin_behind(
+    mesh: &Mesh,
+    session: &SessionId,
+    mark: &Mark,
+    folded: Option<State>,
+    tail_seq: u64,
+) -> Result<State, Error> {
     let after = if folded.is_some() {
         mark.seq.saturating_sub(1)
     } else {
@@ -227,6 +248,7 @@ async fn begin(
         fold.take(&stored.body, stored.seq);
     }
     let state = fold.finish()?;
+    let witness = Witness::from(mark);
     if is_witnessed || witness.is_overruled(&state) {
         Ok(state)
     } else {

@@ -12,6 +12,7 @@ mod projection;
 mod remains;
 mod restore;
 mod rot;
+mod rot_runs;
 mod sessions;
 mod terminal;
 mod trouble;

@@ -332,6 +332,27 @@ async fn sec_55_an_acceptance_keeps_what_the_snapshot_holds() {
     assert_eq!(said(&scene)[..4], ["one", "two", "three", "four"]);
 }
 
+/// SEC-55: an owner that was at work when the loss was accepted may still write where it stood. Its snapshot does not speak against
+/// the acceptance.
+#[tokio::test(flavor = "multi_thread")]
+async fn sec_55_a_snapshot_from_before_an_acceptance_stops_nobody() {
+    let mut scene = scene().await;
+    let id = session("s");
+    let commits = talked(&scene, &id, &["one", "two"]).await;
+    rot(&mut scene, &id, &at(&commits, &[2]), false).await;
+    let snapshot = scene.operator.snaps().get(&id).await.expect("an answer");
+    let snapshot = snapshot.expect("one");
+    assert_eq!(snapshot.mark.n, commits.len() as u64);
+    accept(&scene, &id).await.expect("accepted");
+    scene.idle(&id).await;
+    scene.drain("harness").await;
+    let stored = scene.operator.snaps().put(&id, &snapshot).await;
+    stored.expect("stored");
+    serve(&mut scene).await;
+    check_whole(&mut scene, &id).await;
+    assert_eq!(said(&scene)[..2], ["one", "two"]);
+}
+
 /// SEC-55: a log to which an earlier build added an acceptance as if nothing had been there is mended by accepting once more.
 #[tokio::test(flavor = "multi_thread")]
 async fn sec_55_a_log_that_was_begun_anew_over_an_unreadable_end_is_mended() {

@@ -10,10 +10,11 @@ use tokio::{
 };
 
 use super::{
+    come_back,
     draft::Drafted,
     editor::Edit,
     here::Here,
-    input::{Came, Line},
+    input::{Came, Input, Line},
     past,
     slash::{self, Slash},
     talk::{Awaited, Chat, SECOND_CHANCE, words},
@@ -30,6 +31,8 @@ use crate::{
 
 /// Sessions that `/sessions` shows.
 const SESSIONS_SHOWN: u32 = 15;
+/// How long the lines behind the end of a script are counted.
+const REST_WAIT: Duration = Duration::from_millis(500);
 /// How long a command waits for the mesh.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -101,6 +104,7 @@ impl Chat<'_> {
     fn complain(&mut self, mut failure: Failure) -> Result<Option<Exit>, Failure> {
         if !self.is_person {
             let line = self.lines_read;
+            self.read_upto = Some(line);
             failure.message = format!(
                 "line {line} of the input: {}; the lines behind it were not read",
                 failure.message
@@ -111,6 +115,36 @@ impl Chat<'_> {
         self.screen.say(&words(&failure));
         self.prompt();
         Ok(None)
+    }
+
+    /// What ends a script leaves lines unread, which were meant for the session: it is said how many, and from where on.
+    pub(super) async fn with_rest(&mut self, mut failure: Failure) -> Failure {
+        let Input::Lines(lines) = &mut self.input else {
+            return failure;
+        };
+        if self.is_person || self.read_upto.is_some() {
+            return failure;
+        }
+        let (count, is_all) = lines.rest(REST_WAIT).await;
+        let first = self.lines_read + 1;
+        let words = match (count, is_all) {
+            (0, true) => return failure,
+            (0, false) => "what follows in the input was not sent".to_owned(),
+            (1, true) => format!("1 further line of the input (line {first}) was not sent"),
+            (count, true) => {
+                format!("{count} further lines of the input (from line {first} on) were not sent")
+            }
+            (count, false) => format!(
+                "at least {count} further lines of the input (from line {first} on) were not sent"
+            ),
+        };
+        failure.message = format!("{}; {words}", failure.message);
+        let then = format!("send the rest with: {}", come_back(&self.here.id));
+        failure.hint = Some(match failure.hint {
+            Some(hint) => format!("{hint}; {then}"),
+            None => then,
+        });
+        failure
     }
 
     async fn typed(&mut self, line: &str) -> Result<Option<Exit>, Failure> {

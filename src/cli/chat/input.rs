@@ -34,6 +34,9 @@ const CHUNK: usize = 4096;
 /// How long one look at the terminal waits for a key, and so how long lending it may take.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// Lines of a script that are counted after it has ended.
+const REST_MAX: u64 = 100_000;
+
 /// A line of standard input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Line {
@@ -248,6 +251,25 @@ impl Lines {
         if !self.is_reading {
             self.is_reading = self.wanted.send(()).is_ok();
         }
+    }
+
+    /// How many lines that are not empty still come, read within `limit`, and whether that is all. For a script that is not gone
+    /// on with.
+    pub(super) async fn rest(&mut self, limit: Duration) -> (u64, bool) {
+        let mut lines = 0;
+        let all = async {
+            while lines < REST_MAX {
+                self.want();
+                match self.next().await {
+                    Line::End => return true,
+                    Line::Text(text) if text.trim().is_empty() => {}
+                    Line::Text(_) | Line::TooLong | Line::NotText => lines += 1,
+                }
+            }
+            false
+        };
+        let is_all = tokio::time::timeout(limit, all).await.unwrap_or(false);
+        (lines, is_all)
     }
 
     /// The line that was asked for. Waits for ever where none was.

@@ -105,6 +105,8 @@ pub(super) struct Chat<'a> {
     pub(super) is_lost: bool,
     /// Lines that came from the input.
     pub(super) lines_read: u64,
+    /// The line behind which nothing is read, once that is said.
+    pub(super) read_upto: Option<u64>,
     pub(super) model: Option<String>,
 }
 
@@ -180,6 +182,7 @@ impl<'a> Chat<'a> {
             interrupted_at: None,
             stopped_at: None,
             lines_read: 0,
+            read_upto: None,
             is_lost: false,
             model: None,
         }
@@ -200,6 +203,7 @@ impl<'a> Chat<'a> {
                 Ok(exit)
             }
             Err(failure) => {
+                let failure = self.with_rest(failure).await;
                 let told = (format == Format::Json).then(|| self.whole());
                 self.set.out.failure(&failure, told);
                 Ok(failure.exit)

@@ -1,6 +1,7 @@
 //! Follows one turn to its end: shows it, asks about approvals, lets go or stops on Ctrl-C.
 
 mod approval;
+mod damage;
 mod text;
 
 use std::{collections::BTreeSet, path::PathBuf, time::Duration};
@@ -70,6 +71,10 @@ pub(super) struct Follower<'a> {
     aside: BTreeSet<ApprovalId>,
     has_denied: bool,
     has_begun: bool,
+    /// The commit that brought the message.
+    brought_at: Option<u64>,
+    /// When it is looked next whether anything is to come that a damaged log does not show.
+    look_at: Instant,
     is_lost: bool,
     let_go_at: Option<Instant>,
     stopped_at: Option<Instant>,
@@ -127,6 +132,8 @@ impl<'a> Follower<'a> {
             aside: BTreeSet::new(),
             has_denied: false,
             has_begun: false,
+            brought_at: None,
+            look_at: Instant::now() + damage::LOOK_AFTER,
             is_lost: false,
             let_go_at: None,
             stopped_at: None,
@@ -294,6 +301,9 @@ impl<'a> Follower<'a> {
             self.is_lost = true;
             self.status.note("the message is stored, but no turn has begun yet; `teamster doctor` shows whether a harness runs");
         }
+        if let Some(failure) = self.look_for_end().await {
+            return Err(failure);
+        }
         self.settle().await
     }
 
@@ -328,6 +338,7 @@ impl<'a> Follower<'a> {
             .events
             .iter()
             .any(|event| matches!(event, Event::MessageAdded { message, .. } if is_message(message, &self.message)));
+        self.look_at = Instant::now() + damage::LOOK_AFTER;
         for event in &commit.events {
             if let Some(failure) = self.dropped(event) {
                 return Err(failure);
@@ -351,6 +362,12 @@ impl<'a> Follower<'a> {
                 Some(Happening::Said { request, text }) => drop(self.stream.said(&request, &text)),
                 _ => {}
             }
+        }
+        if let Some(failure) = self.given_up(commit, brings_mine) {
+            return Err(failure);
+        }
+        if brings_mine {
+            self.brought_at = Some(commit.n);
         }
         if self.has_begun {
             return self.settle().await;

@@ -249,3 +249,89 @@ fn a_session_behind_a_tombstone_begins_at_nothing() {
     assert_eq!(folded.opening.as_deref(), Some("text of two"));
     assert!(folded.answers(&message("two")) && !folded.answers(&message("one")));
 }
+
+fn assistant(n: u64) -> Event {
+    finished(n, "a", None)
+}
+
+fn accepted(lost_from: u64) -> Event {
+    Event::LossAccepted {
+        by: owner(),
+        lost_from,
+        kept: Digest::ZERO,
+        message: "a commit cannot be read".to_owned(),
+    }
+}
+
+/// SEC-55: commits that cannot be read hide how turns began and ended. A message is answered all the same by the turn that the log
+/// still shows, and what waits for a person is shown.
+#[test]
+fn sec_55_a_reader_comes_to_the_end_of_a_turn_whose_log_has_gaps() {
+    let whole = [
+        commit(1, Phase::Active, vec![user("one"), started("t", 1)]),
+        commit(2, Phase::Active, vec![assistant(1)]),
+        commit(3, Phase::Idle, vec![ended("t")]),
+        commit(4, Phase::Active, vec![user("two")]),
+        commit(5, Phase::Active, vec![started("u", 2)]),
+        commit(6, Phase::Parked, vec![assistant(5), asked()]),
+        commit(7, Phase::Active, vec![user("three")]),
+        commit(8, Phase::Idle, vec![ended("u")]),
+        commit(9, Phase::Active, vec![user("four"), started("v", 3)]),
+        commit(10, Phase::Idle, vec![assistant(9), ended("v")]),
+    ];
+    // Every pair of commits is lost, except for what the last turn needs.
+    for first in 0..8 {
+        for second in first..8 {
+            let mut read = Session::default();
+            for (index, commit) in whole.iter().enumerate() {
+                if index == first || index == second {
+                    continue;
+                }
+                read.apply(&session(), commit);
+                let open = read.turn.as_ref().filter(|turn| turn.end.is_none());
+                if index == 5 {
+                    let waiting = open.expect("a turn waits").waiting().count();
+                    assert_eq!(waiting, 1, "without {first} and {second}");
+                }
+                if index == 7 && first != 6 && second != 6 {
+                    assert!(read.answers(&message("three")), "{first}, {second}");
+                    assert!(open.is_none(), "{first}, {second}");
+                }
+            }
+            assert!(read.has_gap());
+            assert!(read.answers(&message("four")), "{first}, {second}");
+            let report = Report::of(&session(), read.turn.as_ref());
+            assert_eq!(report.status, "completed", "{first}, {second}");
+            assert!(!read.answers(&message("two")), "{first}, {second}");
+        }
+    }
+}
+
+/// SEC-55: the acceptance of a loss ends the turn that it gives up, also for a reader that saw neither how it began nor an event of
+/// its end, and what comes behind it is of turns of its own.
+#[test]
+fn sec_55_an_accepted_loss_ends_the_turn_that_a_reader_was_in() {
+    for lost in [0, 1] {
+        let behind = [
+            commit(1, Phase::Active, vec![user("one"), started("t", 1)]),
+            commit(2, Phase::Active, vec![assistant(1)]),
+            commit(3, Phase::Parked, vec![assistant(2), asked()]),
+        ];
+        let mut read = Session::default();
+        for (index, commit) in behind.iter().enumerate() {
+            if index != lost {
+                read.apply(&session(), commit);
+            }
+        }
+        let phase = Phase::Idle;
+        let told = read.apply(&session(), &commit(1027, phase, vec![accepted(1)]));
+        let ends = matches!(told.as_slice(), [Happening::Ended(EndReason::Failed { code, .. })] if code == "session.log_damaged");
+        assert!(ends, "{told:?}");
+        assert!(!read.has_gap());
+        let next = commit(1028, Phase::Active, vec![user("two"), started("u", 1)]);
+        read.apply(&session(), &next);
+        assert!(read.answers(&message("two")) && !read.answers(&message("one")));
+        let told = read.apply(&session(), &commit(1029, Phase::Idle, vec![ended("u")]));
+        assert_eq!(told, [Happening::Ended(EndReason::Completed)]);
+    }
+}

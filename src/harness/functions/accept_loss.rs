@@ -97,6 +97,8 @@ async fn accept(
         mark,
         state: load::write_snapshot(&state).map(Bytes::from),
     };
+    // What is to be copied is of before.
+    shared.heads.forget(&session);
     // Until this is stored the old head still speaks against the log, and the loss can be accepted again.
     ctx.mesh.snaps().put(&session, &snapshot).await?;
     ctx.mesh.flush().await?;

@@ -116,9 +116,21 @@ async fn the_code_is_that_of_the_last_turn(place: &Place) {
     assert_eq!(told["turns"][1]["text"], "You said: hello");
 
     let arguments = ["chat", "--json", "--session", "held"];
-    let output = script(place, &arguments[1..], b"write\nhello\n").await;
+    let output = script(place, &arguments[1..], b"write\nhello\n\nhow are you").await;
     check_failure(&arguments, &output, (3, "approval.pending"));
     assert_eq!(document(&output)["turns"][0]["status"], "awaiting_approval");
+    // What was meant to follow is not dropped in silence.
+    let error = &document(&output)["error"];
+    let words = error["message"].as_str().expect("words");
+    assert!(
+        words.ends_with("2 further lines of the input (from line 2 on) were not sent"),
+        "{words}"
+    );
+    let next = error["hint"].as_str().expect("a hint");
+    assert!(
+        next.ends_with("send the rest with: teamster chat --session held"),
+        "{next}"
+    );
     let output = script(place, &["--session", "held as text"], b"write\n").await;
     let last = said(&output).lines().last().map(str::to_owned);
     assert!(

@@ -207,6 +207,11 @@ impl SessionId {
 }
 
 impl TurnId {
+    /// What stands for the id of a turn whose beginning cannot be read any more.
+    pub fn unknown() -> Self {
+        Self("trn_unknown".to_owned())
+    }
+
     /// The id of the turn that commit `n` of `session` starts.
     pub fn of(session: &SessionId, n: u64, at_ms: u64) -> Self {
         Self(mint(

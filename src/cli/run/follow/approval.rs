@@ -30,6 +30,9 @@ impl Follower<'_> {
         // Only a turn that goes no further without a person is left, so that all it waits for is named.
         let is_parked = self.session.phase == Some(Phase::Parked);
         let is_due = is_parked || (self.has_begun && self.approvals != Approvals::Fail);
+        if waiting.is_empty() && is_parked && self.session.has_gap() && self.question.is_none() {
+            return self.unseen().await;
+        }
         if waiting.is_empty() || self.question.is_some() || !is_due || !self.is_present().await {
             return Ok(None);
         }
@@ -62,6 +65,17 @@ impl Follower<'_> {
             }
         }
         Ok(None)
+    }
+
+    /// A person must decide what the log does not show, because a part of it is lost. Who waits for decisions made elsewhere goes on
+    /// waiting; nobody is asked here about what cannot be shown.
+    async fn unseen(&self) -> Result<Option<Outcome>, Failure> {
+        let Ok(now) = self.client.status(&self.id).await else {
+            return Ok(None);
+        };
+        let is_present = now.commits == self.session.commits && !now.approvals.is_empty();
+        let is_waited_for = self.approvals == Approvals::Wait;
+        Ok((is_present && !is_waited_for).then_some(Outcome::Waiting(now.approvals)))
     }
 
     /// Whether the session stands where the log was read to. The log is read from its beginning: what was decided since then
