@@ -18,6 +18,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use teamster_protocol::form;
 
 pub use error::Error;
 pub use layer::{leaves, merge, nearest};
@@ -73,18 +74,58 @@ impl Config {
     pub fn over_default(path: &Path, text: &str) -> Result<Self, Error> {
         let base: Value = layer::parse(Path::new("config/default.yaml"), DEFAULT)?;
         let over: Value = layer::parse(path, text)?;
-        let merged = match layer::clash(&base, &over) {
-            Some(key) => Err(format!("{}: must be a mapping", path::join(&key))),
-            None => serde_json::from_value(merge(base, over)).map_err(|error| error.to_string()),
+        let mistake = match layer::clash(&base, &over) {
+            Some(key) => {
+                let problem = format!("{}: must be a mapping", path::join(&key));
+                Mistake { key, problem }
+            }
+            None => match serde_json::from_value(merge(base.clone(), over.clone())) {
+                Ok(config) => return Ok(config),
+                Err(error) => Mistake::find(&base, &over, &error),
+            },
         };
-        // The merged tree has no lines; the file alone has, and nearly always shows the same mistake.
-        merged.map_err(|problem| match layer::parse::<Self>(path, text) {
-            Err(located) => located,
-            Ok(_) => Error::Merged {
+        // The merged tree has no lines; the file alone has, and nearly always shows the same mistake, though not always its key.
+        let located = layer::parse::<Self>(path, text).err();
+        Err(match located {
+            Some(located) if mistake.key.is_empty() => located,
+            located => Error::Merged {
                 path: path.to_owned(),
-                problem,
+                line: located
+                    .and_then(|located| located.line())
+                    .or_else(|| line::line_of(text, &mistake.key)),
+                problem: mistake.problem,
             },
         })
+    }
+}
+
+/// What is wrong with a layer.
+struct Mistake {
+    /// The key; empty where it is not known.
+    key: Vec<String>,
+    /// In words, with the key.
+    problem: String,
+}
+
+impl Mistake {
+    /// Finds the value in `over` that makes the tree unusable, which has no places any more.
+    fn find(base: &Value, over: &Value, error: &serde_json::Error) -> Self {
+        let wrong = |alone| {
+            let merged = merge(base.clone(), alone);
+            let error = serde_json::from_value::<Config>(merged).err()?;
+            Some(form::words(&error.to_string()))
+        };
+        match layer::culprit(over, wrong) {
+            None => Self {
+                key: Vec::new(),
+                problem: form::words(&error.to_string()),
+            },
+            Some((key, number, said)) => {
+                let number = number.map_or_else(String::new, |number| format!("[{number}]"));
+                let problem = format!("{}{number}: {said}", path::join(&key));
+                Self { key, problem }
+            }
+        }
     }
 }
 

@@ -157,7 +157,7 @@ fn build(config: &Config, name: &str) -> Result<Worker, Error> {
         "approval-gate" => {
             teamster_approval_gate::worker(&config.approval_gate).map_err(Error::gate)?
         }
-        "session" => teamster_session::worker(&config.session).map_err(Error::build(name))?,
+        "session" => teamster_session::worker(&config.session).map_err(Error::session)?,
         "sandbox" => teamster_sandbox::worker(config.sandbox.clone()),
         "context" => teamster_context::worker(&config.context).map_err(Error::build(name))?,
         unknown => return Err(Error::UnknownWorker(unknown.to_owned())),

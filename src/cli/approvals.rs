@@ -254,13 +254,13 @@ async fn approve(
     }
     if !out.can_ask() {
         let (approval, digest) = (options.approval.as_str(), reply.request.digest);
-        let approval = text::shell(approval);
+        let approval = text::operand(approval);
         return Err(Failure::usage(
             "approval.digest_needed",
             "without a terminal an approval needs the digest of what you have seen",
         )
         .hint(format_args!(
-            "teamster approvals approve {approval} --digest {digest}"
+            "teamster approvals approve --digest {digest} {approval}"
         )));
     }
     let decision = decide(out, &reply, decision).await?;
@@ -316,7 +316,7 @@ fn read_arguments(path: &std::path::Path) -> Result<Arguments, Failure> {
 
 /// APPR-1: an answer to a dead request says why it is dead.
 fn refuse_dead(reply: &GetReply) -> Result<(), Failure> {
-    let session = text::shell(reply.request.session_id.as_str());
+    let session = text::operand(reply.request.session_id.as_str());
     match &reply.resolution {
         None => Ok(()),
         Some(resolution) => Err(Failure::new(
@@ -362,7 +362,7 @@ async fn resolve(
             request.approval_id,
             show::resolution(&answer.resolution)
         ))?;
-        let session = text::shell(reply.request.session_id.as_str());
+        let session = text::operand(reply.request.session_id.as_str());
         out.note(&display::terminal(&format!(
             "follow it with: teamster sessions tail {session}"
         )));

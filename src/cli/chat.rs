@@ -160,5 +160,5 @@ async fn newest(client: &Client) -> Result<SessionId, Failure> {
 /// How to come back to a session.
 fn come_back(session: &SessionId) -> String {
     let session = display::terminal(&text::shell(session.as_str()));
-    format!("teamster chat --session {session}")
+    format!("teamster chat --session={session}")
 }

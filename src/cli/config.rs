@@ -168,7 +168,12 @@ pub(super) fn layer(layer: &Layer) -> String {
         Layer::File { path, line: None } => display::terminal(path),
         Layer::Environment { variable } => format!("environment {variable}"),
         Layer::Live(revision) => format!(
-            "set live, revision {} by {} at {}",
+            "set live, {}revision {} by {} at {}",
+            if revision.or_before {
+                "at the latest by "
+            } else {
+                ""
+            },
             revision.revision,
             display::terminal(revision.by.as_deref().unwrap_or("another tool")),
             display::terminal(&revision.at),

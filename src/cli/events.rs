@@ -5,7 +5,7 @@ use std::collections::{HashSet, VecDeque};
 use clap::Args;
 use serde_json::{Value, json};
 use teamster_core::display;
-use teamster_mesh::notice::{Reading, Told, Wanted};
+use teamster_mesh::notice::{Hole, Reading, Told, Wanted, Window};
 use teamster_protocol::{
     SessionId,
     notice::{Notice, NoticeId, NoticeKind},
@@ -30,7 +30,9 @@ const GATHERED_MAX: usize = 10_000;
 /// Show what happened in all sessions, by sequence, and on as it happens.
 ///
 /// Each line begins with its sequence: `--after SEQ` goes on behind it, so that whoever was away gets each event once. What
-/// is older than a week is not kept here; where something is missing, `resync` says so, and `sessions tail` shows the whole.
+/// is older than a week is not kept here; where something is missing, `resync` says so, and `sessions tail` shows the whole. A
+/// SEQ beyond the end is of events that began anew: `resync` says it, and all that are kept follow. What is kept and cannot be
+/// read is named as `unreadable`.
 #[derive(Debug, Args)]
 pub(super) struct Options {
     /// Only this session's
@@ -72,9 +74,10 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
     let notices = client.mesh().notices();
     let window = notices.window().await?;
     let after = options.after.unwrap_or(0);
-    let mut teller = Teller::new(out, after);
+    let mut teller = Teller::new(out, after.min(window.last));
+    teller.end = window.last;
     if options.after.is_some_and(|after| window.has_missed(after)) {
-        teller.resync(after, window.first)?;
+        teller.resync(after, window.first, end_before(window, after))?;
     }
     // Ahead of a stream that began anew there is nothing: everything that is kept comes after the resync.
     let begin = if after > window.last { 0 } else { after };
@@ -82,12 +85,23 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
         session: options.session,
         kinds: options.kind,
     };
+    // What cannot be read may be of any session and kind, so that only who reads all of them meets it on the way.
+    if !wanted.is_all() {
+        for hole in notices.holes(begin, window.last).await?.listed {
+            teller.hole(hole, true)?;
+        }
+    }
     let mut reading = notices.follow(&wanted, begin).await?;
     let exit = read(&mut teller, &mut reading, options.follow).await?;
     if out.format == Format::Json {
         teller.document()?;
     }
     Ok(exit)
+}
+
+/// The end of the events, where it lies before the place that a consumer knows.
+fn end_before(window: Window, after: u64) -> Option<u64> {
+    (after > window.last).then_some(window.last)
 }
 
 async fn read(
@@ -116,13 +130,12 @@ async fn read(
                     return Ok(Exit::Completed);
                 }
             }
-            Some(Told::Unreadable { seq, message }) => teller.out.note(&format!(
-                "the event {seq} cannot be read: {}",
-                display::terminal(&message)
-            )),
+            Some(Told::Unreadable { seq, message }) => teller.unreadable(seq, &message)?,
+            Some(Told::Hole(hole)) => teller.hole(hole, false)?,
             // The first reading is compared with what is kept; later ones may find the stream made anew.
             Some(Told::Jumped { wanted, begun }) if teller.has_told => {
-                teller.resync(wanted.saturating_sub(1), begun)?;
+                let end = (begun < wanted).then(|| begun.saturating_sub(1));
+                teller.resync(wanted.saturating_sub(1), begun, end)?;
             }
             Some(Told::CaughtUp) if !follows => return Ok(Exit::Completed),
             Some(Told::CaughtUp | Told::Jumped { .. }) => {}
@@ -139,10 +152,14 @@ struct Teller<'a> {
     order: VecDeque<NoticeId>,
     /// What `--json` prints as one document at the end.
     gathered: Vec<Value>,
+    /// What could not be read, for the same document.
+    unreadable: Vec<Value>,
     /// Whether something is missing that is not kept any more.
     has_missed: bool,
     /// The last sequence that was told.
     last: u64,
+    /// The last sequence that there was at the beginning.
+    end: u64,
     is_interrupted: bool,
     /// Whether something was told at all.
     has_told: bool,
@@ -155,8 +172,10 @@ impl<'a> Teller<'a> {
             known: HashSet::new(),
             order: VecDeque::new(),
             gathered: Vec::new(),
+            unreadable: Vec::new(),
             has_missed: false,
             last: after,
+            end: after,
             is_interrupted: false,
             has_told: false,
         }
@@ -167,16 +186,68 @@ impl<'a> Teller<'a> {
         self.gathered.len() >= GATHERED_MAX
     }
 
-    fn resync(&mut self, after: u64, first: u64) -> Result<(), Closed> {
+    /// What stood behind `after` is not there: too old, or, with `end`, beyond the end.
+    fn resync(&mut self, after: u64, first: u64, end: Option<u64>) -> Result<(), Closed> {
         self.has_missed = true;
         if self.out.format == Format::JsonLines {
-            self.out
-                .document(&json!({ "type": "resync", "after": after, "first": first }))?;
+            let mut line = json!({ "type": "resync", "after": after, "first": first });
+            if let (Some(end), Some(object)) = (end, line.as_object_mut()) {
+                object.insert("end".to_owned(), end.into());
+            }
+            self.out.document(&line)?;
         }
+        self.out.note(&match end {
+            None => format!(
+                "resync: what stood behind {after} is not kept any more; it goes on at {first}, and `teamster sessions show ID` \
+                 tells how a session stands"
+            ),
+            Some(end) => format!(
+                "resync: {after} lies beyond the end, which is {end} now: either the events began anew, so that all that are kept \
+                 follow, or the number is a slip: `--after {end} --follow` shows what comes from now on"
+            ),
+        });
+        Ok(())
+    }
+
+    /// Events that are stored and cannot be read; `is_any`: whether they are of what is asked for is not known.
+    fn hole(&mut self, hole: Hole, is_any: bool) -> Result<(), Closed> {
+        self.lost(json!({ "from": hole.from, "to": hole.to, "count": hole.count() }))?;
+        let what = match hole.count() {
+            1 => format!("the event {hole} is stored and cannot be read: its"),
+            n => format!("the {n} events {hole} are stored and cannot be read: their"),
+        };
+        let whose = if is_any {
+            "; of which session and kind is not known"
+        } else {
+            ""
+        };
         self.out.note(&format!(
-            "resync: what stood behind {after} is not kept any more; it goes on at {first}, and `teamster sessions show ID` \
-             tells how a session stands"
+            "unreadable: {what} bytes are damaged{whose}. `teamster sessions show ID` tells how a session stands"
         ));
+        Ok(())
+    }
+
+    /// An event of a form that this build does not read.
+    fn unreadable(&mut self, seq: u64, message: &str) -> Result<(), Closed> {
+        self.lost(json!({ "from": seq, "to": seq, "count": 1, "message": message }))?;
+        self.out.note(&format!(
+            "unreadable: the event {seq} cannot be read: {}",
+            display::terminal(message)
+        ));
+        Ok(())
+    }
+
+    fn lost(&mut self, mut range: Value) -> Result<(), Closed> {
+        match self.out.format {
+            Format::Json if self.unreadable.len() < GATHERED_MAX => self.unreadable.push(range),
+            Format::Json | Format::Text => {}
+            Format::JsonLines => {
+                if let Some(object) = range.as_object_mut() {
+                    object.insert("type".to_owned(), "unreadable".into());
+                }
+                self.out.document(&range)?;
+            }
+        }
         Ok(())
     }
 
@@ -226,6 +297,8 @@ impl<'a> Teller<'a> {
             "v": 1,
             "resync": self.has_missed,
             "last": self.last,
+            "end": self.end.max(self.last),
+            "unreadable": self.unreadable,
             "events": self.gathered,
         }))
     }

@@ -50,12 +50,13 @@ impl Exit {
         }
     }
 
-    /// What a fault means: its class says so, and three codes that say that nobody is there. `docs/errors.md` has the rule.
+    /// What a fault means: its class says so, and four codes that say that nobody is reached. `docs/errors.md` has the rule.
     pub fn of_fault(fault: &Fault) -> Self {
         match (fault.code.as_str(), fault.class) {
-            ("mesh.no_responders" | "mesh.unavailable" | "mesh.callee_lost", _) => {
-                Self::Unavailable
-            }
+            (
+                "mesh.no_responders" | "mesh.unavailable" | "mesh.credentials" | "mesh.callee_lost",
+                _,
+            ) => Self::Unavailable,
             (_, FaultClass::Caller) => Self::Usage,
             (_, FaultClass::Busy) => Self::TryAgain,
             (_, FaultClass::Denied) => Self::Refused,
@@ -93,6 +94,7 @@ mod tests {
         }
         for (fault, code) in [
             (Fault::gone("mesh.no_responders", ""), 69),
+            (Fault::internal("mesh.credentials", ""), 69),
             (Fault::busy("mesh.timeout", ""), 75),
             (Fault::denied("approval.denied", ""), 4),
             (Fault::caller("mesh.bad_request", ""), 2),

@@ -67,7 +67,16 @@ impl Failure {
                 failure.hint("make room on that disk, or name another place")
             }
             ErrorKind::IsADirectory => failure.hint("name a file, not a directory"),
-            _ => failure,
+            ErrorKind::NotADirectory => {
+                failure.hint("a part of that path is a file; name another place")
+            }
+            ErrorKind::ReadOnlyFilesystem => {
+                failure.hint("that disk can only be read; name another place")
+            }
+            ErrorKind::InvalidFilename => failure.hint("name a shorter path"),
+            ErrorKind::InvalidData => failure.hint("it is no UTF-8 text; name a text file"),
+            ErrorKind::InvalidInput => failure.hint("that can be no path; name another place"),
+            _ => failure.hint("look at the place and at its disk; `teamster doctor` does too"),
         }
     }
 }
@@ -89,6 +98,9 @@ fn hint_for(fault: &Fault) -> Option<String> {
     let hint = match fault.code.as_str() {
         "mesh.no_responders" | "mesh.callee_lost" => {
             "no worker answers: `teamster doctor` shows what runs, `teamster up` starts all"
+        }
+        "mesh.credentials" => {
+            "name the right ones: `--creds PATH`, a directory that holds <worker>.creds, or one file; `teamster doctor` looks at them"
         }
         "mesh.unavailable" => "is the server running? `teamster doctor` shows what is missing",
         "mesh.damaged" => {

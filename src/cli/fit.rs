@@ -113,7 +113,7 @@ fn unbound(required: &[String], catalog: &Catalog) -> Vec<Unfit> {
                 (false, true) => "has bound no hook",
                 (false, false) => "is not there",
             };
-            let worker = text::shell(name);
+            let worker = text::operand(name);
             Some(Unfit {
                 problem: format!(
                     "harness.required_hooks names {name}, which {what}: every call is denied"

@@ -215,7 +215,7 @@ fn formed(error: Error, function: &FunctionId) -> Failure {
     let is_request = matches!(&error, Error::Fault(fault) if fault.class == FaultClass::Caller);
     let failure = Failure::from(error);
     if is_request && failure.hint.is_none() {
-        let function = text::shell(function.as_str());
+        let function = text::operand(function.as_str());
         return failure.hint(format_args!(
             "`teamster functions info {function}` shows the form of its arguments"
         ));

@@ -1,6 +1,9 @@
 //! The two directories that a command works with: the data directory and the workspace.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io::ErrorKind,
+    path::{Path, PathBuf},
+};
 
 use teamster_mesh::Connect;
 
@@ -23,7 +26,49 @@ pub(super) fn data_dir(flag: Option<&Path>) -> Result<PathBuf, Failure> {
             .hint("say where: `--data DIR`")
         })?,
     };
-    std::path::absolute(&wanted).map_err(|error| Failure::io("resolve", &wanted, &error))
+    let path = std::path::absolute(&wanted).map_err(|error| unusable(&wanted, &error))?;
+    is_usable(&path)?;
+    Ok(path)
+}
+
+/// Whether a directory is there or may be made there. Nothing is made.
+fn is_usable(path: &Path) -> Result<(), Failure> {
+    match path.metadata() {
+        Ok(found) if found.is_dir() => Ok(()),
+        Ok(_) => Err(unusable(path, &ErrorKind::NotADirectory.into())),
+        Err(error) if error.kind() == ErrorKind::NotFound => match path.symlink_metadata() {
+            Ok(_) => Err(unusable(path, &error)),
+            Err(_) => Ok(()),
+        },
+        Err(error) => Err(unusable(path, &error)),
+    }
+}
+
+/// A data directory that is none and cannot become one.
+fn unusable(path: &Path, error: &std::io::Error) -> Failure {
+    let (why, next) = match error.kind() {
+        ErrorKind::NotADirectory => (
+            "it is no directory, or a part of its path is none".to_owned(),
+            "name another one: `--data DIR`",
+        ),
+        ErrorKind::NotFound => (
+            "it is a link to a place that is not there".to_owned(),
+            "make that place, or name another one: `--data DIR`",
+        ),
+        ErrorKind::PermissionDenied => (
+            format!("you may not look into it ({error})"),
+            "`ls -ld` of it and of what is above it shows who may; or name another one: `--data DIR`",
+        ),
+        _ => (error.to_string(), "name another one: `--data DIR`"),
+    };
+    Failure::usage(
+        "cli.data_dir",
+        format_args!(
+            "the data directory {} cannot be used: {why}",
+            path.display()
+        ),
+    )
+    .hint(next)
 }
 
 /// A relative XDG value is to be ignored, as its specification says.
@@ -132,6 +177,35 @@ mod tests {
             (None, None, None),
         ] {
             assert_eq!(xdg(data_home, home), want);
+        }
+    }
+
+    #[test]
+    fn a_data_directory_that_can_be_none_is_refused_by_what_it_is() {
+        let root = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| root.path().join(name);
+        std::fs::write(at("file"), "x").expect("written");
+        for (link, target) in [("dangling", "nowhere"), ("a", "b"), ("b", "a")] {
+            std::os::unix::fs::symlink(at(target), at(link)).expect("linked");
+        }
+        for (path, says) in [
+            (at("file"), "no directory"),
+            (at("file/below"), "no directory"),
+            (at("dangling"), "a link to a place"),
+            (at("a"), "symbolic links"),
+            (at(&"x".repeat(300)), "too long"),
+            (PathBuf::new(), "empty path"),
+        ] {
+            let failure = data_dir(Some(&path)).expect_err(says);
+            assert_eq!(
+                (failure.exit, failure.code.as_str()),
+                (Exit::Usage, "cli.data_dir")
+            );
+            assert!(failure.message.contains(says), "{failure}");
+            assert!(failure.hint.is_some_and(|hint| hint.contains("--data DIR")));
+        }
+        for path in [root.path().to_owned(), at("not/yet")] {
+            assert_eq!(data_dir(Some(&path)).expect("usable"), path);
         }
     }
 

@@ -8,12 +8,15 @@ use std::{
     time::Duration,
 };
 
-use teamster_mesh::Connect;
+use teamster_mesh::{Connect, credential, permission};
 use teamster_protocol::text;
 use tokio::time::Instant;
 
 use super::{Global, exit::Exit, failure::Failure, output::Output, place};
-use crate::{client::Client, host};
+use crate::{
+    client::{self, Client},
+    host,
+};
 
 /// What to do where no mesh runs for the data directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,7 +87,7 @@ async fn foreign(connect: &Connect, absent: Absent) -> Result<Client, Failure> {
             let (names, url) = (missing.join(" "), connect.shown());
             let url = text::shell(&url);
             return Err(no_workers(&missing).hint(format_args!(
-                "start them: teamster worker {names} --nats {url}"
+                "start them: teamster worker {names} --nats={url}"
             )));
         }
     }
@@ -122,6 +125,9 @@ async fn running(data: &Path) -> Result<Option<Client>, Failure> {
         if !host::embedded::is_held(data) {
             return Ok(None);
         }
+        if failure.code == "mesh.credentials" {
+            return Err(failure);
+        }
         // Another process starts it, and may fetch the server first.
         let limit = if failure.code == "mesh.starting" {
             START_MAX
@@ -145,7 +151,12 @@ pub(super) async fn answering(data: &Path) -> Result<Client, Failure> {
         )
         .hint("try again in a moment")
     })?;
-    let client = Client::connect(&connect).await?;
+    let client = match Client::connect(&connect).await {
+        Err(client::Error::Mesh(error @ teamster_mesh::Error::Credentials { .. })) => {
+            return Err(locked_out(data, error));
+        }
+        client => client?,
+    };
     // The harness starts last: where it answers, its siblings do.
     if client.is_harness_there().await? {
         Ok(client)
@@ -248,21 +259,69 @@ pub(super) fn last_words(words: &Path) -> String {
 
 fn ended_early(words: &Path) -> Failure {
     let said = last_words(words);
-    let failure = Failure::new(
-        Exit::Unavailable,
-        "mesh.start_failed",
-        if said.is_empty() {
-            "teamster up did not start".to_owned()
-        } else {
-            format!("teamster up did not start: {said}")
-        },
-    );
-    failure.hint("`teamster up` in the foreground shows more; `teamster doctor` looks for causes")
+    start_failed(&said)
+}
+
+/// A start that failed, by what it said itself: what happened, and what to do if it said that.
+fn start_failed(said: &str) -> Failure {
+    let (what, next) = match said.split_once("\n  next: ") {
+        Some((what, next)) => (what, next),
+        None => (
+            said,
+            "`teamster up` in the foreground shows more; `teamster doctor` looks for causes",
+        ),
+    };
+    let message = match what.trim_start_matches("error: ") {
+        "" => "teamster up did not start".to_owned(),
+        what => format!("teamster up did not start: {what}"),
+    };
+    Failure::new(Exit::Unavailable, "mesh.start_failed", message).hint(next)
+}
+
+/// Who runs the mesh of a data directory knows other credentials than lie there now, or none.
+fn locked_out(data: &Path, error: teamster_mesh::Error) -> Failure {
+    let failure = Failure::from(error);
+    let file = credential::file(&data.join("credentials"), permission::OPERATOR);
+    let first = if file.exists() {
+        let file = file.to_string_lossy();
+        format!("move {} away; ", text::shell(&file))
+    } else {
+        String::new()
+    };
+    let Some(pid) = host::embedded::holder(data) else {
+        return failure.hint(format_args!(
+            "{first}`teamster up` makes credentials anew that are missing"
+        ));
+    };
+    failure.hint(format_args!(
+        "{first}`kill {pid}` ends the mesh in order, and its next start makes credentials anew that are missing"
+    ))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_start_says_of_itself_is_said_once() {
+        let said =
+            "error: cannot set up the worker session (host.projection)\n  next: move it away";
+        let failure = start_failed(said);
+        assert_eq!(
+            (failure.message.as_str(), failure.hint.as_deref()),
+            (
+                "teamster up did not start: cannot set up the worker session (host.projection)",
+                Some("move it away")
+            )
+        );
+        let failure = start_failed("");
+        assert_eq!(failure.message, "teamster up did not start");
+        assert!(
+            failure
+                .hint
+                .is_some_and(|hint| hint.contains("teamster doctor"))
+        );
+    }
 
     /// A mesh whose process is killed while a command waits for it is one that has to be started again.
     #[tokio::test]

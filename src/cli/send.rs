@@ -35,7 +35,7 @@ pub(super) struct Options {
 }
 
 pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Result<Exit, Failure> {
-    let session = text::shell(options.session.as_str()).into_owned();
+    let session = text::operand(options.session.as_str());
     let how = format!("teamster send {session}");
     let message = compose::message(&options.message, &how)?;
     let mut created_with = match &options.workspace {

@@ -44,7 +44,7 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
         };
         out.line(&text)?;
         if queued > 0 {
-            let session = display::terminal(&text::shell(options.session.as_str()));
+            let session = display::terminal(&text::operand(options.session.as_str()));
             out.note(&format!(
                 "{} in its queue; what is not answered yet begins a new turn now: `teamster sessions tail {session}` follows it, \
                  `teamster stop {session}` stops that one too",

@@ -1,9 +1,9 @@
 //! What can be wrong with a configuration file.
 
-use std::path::PathBuf;
+use std::{io::ErrorKind, path::PathBuf};
 
 use teamster_mesh::config::Problem;
-use teamster_protocol::limits;
+use teamster_protocol::{form, limits};
 
 use super::layer::nearest;
 
@@ -42,10 +42,12 @@ pub enum Error {
         problem: String,
     },
     /// The file is a configuration by itself and none on top of the layers below it.
-    #[error("{}: {problem}", place(path, None))]
+    #[error("{}: {problem}", place(path, *line))]
     Merged {
         /// The file.
         path: PathBuf,
+        /// The line, where it is known, from 1.
+        line: Option<usize>,
         /// Why.
         problem: String,
     },
@@ -72,6 +74,7 @@ pub enum Error {
 impl Error {
     pub(super) fn invalid(path: PathBuf, source: &serde_yaml::Error) -> Self {
         let (line, problem) = located(source);
+        let problem = form::words(&problem);
         Self::Invalid {
             path,
             line,
@@ -91,7 +94,9 @@ impl Error {
     /// The line of the file, from 1, where it is known.
     pub fn line(&self) -> Option<usize> {
         match self {
-            Self::Invalid { line, .. } | Self::Section { line, .. } => *line,
+            Self::Invalid { line, .. } | Self::Merged { line, .. } | Self::Section { line, .. } => {
+                *line
+            }
             _ => None,
         }
     }
@@ -99,14 +104,32 @@ impl Error {
     /// What to change.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Invalid { problem, .. } | Self::Merged { problem, .. } => nearest_key(problem),
+            Self::Invalid { problem, .. } | Self::Merged { problem, .. } => {
+                Some(nearest_key(problem).unwrap_or_else(|| {
+                    "correct it there; `teamster doctor` checks the file".to_owned()
+                }))
+            }
             Self::Section { worker, .. } => {
                 Some(format!("look at the section `{worker}` of config.yaml"))
             }
             Self::NoPolicy { .. } => Some(
                 "correct `approval-gate.policy_file` in config.yaml, or write the file".to_owned(),
             ),
-            Self::Read { .. } | Self::TooLong { .. } => None,
+            Self::Read { source, .. } => Some(
+                match source.kind() {
+                    ErrorKind::IsADirectory => {
+                        "it is a directory: move it away, or put a file in its place"
+                    }
+                    ErrorKind::InvalidData => "it is no UTF-8 text: write it anew",
+                    ErrorKind::PermissionDenied => "look at its rights: it must be yours to read",
+                    _ => "look at that place; without the file the compiled-in values count",
+                }
+                .to_owned(),
+            ),
+            Self::TooLong { .. } => Some(
+                "take out what is no configuration; `teamster config explain` shows all keys"
+                    .to_owned(),
+            ),
         }
     }
 }

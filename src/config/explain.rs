@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use teamster_protocol::limits;
 
 use super::{
     Reading,
@@ -29,7 +30,8 @@ pub enum Layer {
         /// Its name.
         variable: String,
     },
-    /// Set live in the mesh.
+    /// Set live in the mesh. Said by a worker, it is the revision of its section that is in force; said by `teamster config explain`, the one
+    /// that set this value last.
     Live(Revision),
 }
 
@@ -43,6 +45,9 @@ pub struct Revision {
     /// Who says to have written it, if it was a tool of ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
+    /// Whether an earlier one may have set the value, because no earlier one is kept or could be read.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub or_before: bool,
 }
 
 /// One value, and where it comes from.
@@ -111,6 +116,41 @@ pub struct LiveLayer {
     pub revision: Revision,
     /// What it says.
     pub tree: Value,
+}
+
+/// Which revision set last what is in force at a key of the section: the first of those in a row, the one in force being the last, that
+/// say the same there. `history` is what is kept, oldest first; `None` where nothing could be read of a revision.
+pub fn set_by(
+    history: &[(Revision, Option<Value>)],
+    in_force: &Revision,
+    within: &[String],
+) -> Revision {
+    let unknown = Revision {
+        or_before: true,
+        ..in_force.clone()
+    };
+    let seen = history.partition_point(|(kept, _)| kept.revision <= in_force.revision);
+    let seen = history.get(..seen).unwrap_or_default();
+    let said = |tree: &Option<Value>| {
+        tree.as_ref()
+            .and_then(|tree| path::get(tree, within))
+            .cloned()
+    };
+    let Some(now) = seen.last().and_then(|(_, tree)| said(tree)) else {
+        return unknown;
+    };
+    let same = seen
+        .iter()
+        .rev()
+        .take_while(|(_, tree)| said(tree).as_ref() == Some(&now))
+        .count();
+    let Some((first, _)) = seen.get(seen.len() - same) else {
+        return unknown;
+    };
+    Revision {
+        or_before: same == seen.len() && history.len() >= limits::CONFIG_HISTORY_MAX,
+        ..first.clone()
+    }
 }
 
 /// Explains one section. `effective` is what is in force.
@@ -191,6 +231,56 @@ mod tests {
         source.read().expect("valid")
     }
 
+    fn revision(revision: u64) -> Revision {
+        Revision {
+            revision,
+            at: format!("at {revision}"),
+            by: None,
+            or_before: false,
+        }
+    }
+
+    #[test]
+    fn a_value_names_the_revision_that_set_it_and_not_the_newest_of_its_section() {
+        let history = [
+            (revision(3), Some(json!({"a": 1}))),
+            (revision(5), Some(json!({"a": 1, "b": {"c": 1}}))),
+            (revision(8), None),
+            (revision(9), Some(json!({"a": 1, "b": {"c": 2}}))),
+            (revision(12), Some(json!({"a": 1, "b": {"c": 2}, "d": [1]}))),
+            (revision(20), Some(json!({"a": 2}))),
+        ];
+        for (key, in_force, want) in [
+            ("a", 12, 9),
+            ("a", 5, 3),
+            ("a", 20, 20),
+            ("b.c", 12, 9),
+            ("b.c", 5, 5),
+            ("d", 12, 12),
+        ] {
+            let within = path::parse(key).expect("a key");
+            let found = set_by(&history, &revision(in_force), &within);
+            assert_eq!(found, revision(want), "{key} in force {in_force}");
+        }
+        let b = path::parse("b.c").expect("a key");
+        assert!(
+            set_by(&history, &revision(20), &b).or_before,
+            "it is not there"
+        );
+        assert!(set_by(&[], &revision(20), &b).or_before, "nothing was read");
+        let long: Vec<_> = (1..=limits::CONFIG_HISTORY_MAX as u64)
+            .map(|n| (revision(n), Some(json!({"a": 1, "n": n}))))
+            .collect();
+        let (a, n) = (["a".to_owned()], ["n".to_owned()]);
+        let newest = revision(limits::CONFIG_HISTORY_MAX as u64);
+        let oldest = Revision {
+            or_before: true,
+            ..revision(1)
+        };
+        assert_eq!(set_by(&long, &newest, &a), oldest);
+        assert_eq!(set_by(&long, &newest, &n), newest);
+    }
+
     #[test]
     fn each_value_names_the_strongest_layer_that_says_it() {
         let dir = tempfile::tempdir().expect("a folder");
@@ -202,6 +292,7 @@ mod tests {
                 revision: 7,
                 at: "2026-01-01T00:00:00Z".to_owned(),
                 by: Some("me".to_owned()),
+                or_before: false,
             },
             tree: json!({"max_calls": 2, "max_tokens": null}),
         };

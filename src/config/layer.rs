@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use teamster_protocol::arguments::NoDuplicates;
 
 use super::Error;
@@ -71,6 +71,31 @@ fn collect<'a>(tree: &'a Value, path: &mut Vec<String>, found: &mut Vec<(Vec<Str
         }
         value => found.push((path.clone(), value)),
     }
+}
+
+/// The place in `over` whose value makes it unusable, and why, where one value alone does: key and words. `wrong` says what is wrong with
+/// `over` if it held that value only. An element of a list is named by its number, from 0.
+pub(super) fn culprit(
+    over: &Value,
+    wrong: impl Fn(Value) -> Option<String>,
+) -> Option<(Vec<String>, Option<usize>, String)> {
+    let alone = |path: &[String], value: Value| {
+        wrong(super::path::set(Value::Object(Map::new()), path, value))
+    };
+    leaves(over).into_iter().find_map(|(path, leaf)| {
+        let said = alone(&path, leaf.clone())?;
+        let mut elements = leaf.as_array().into_iter().flatten().enumerate();
+        // What is wrong with an empty list as well is no element's fault.
+        let empty = alone(&path, Value::Array(Vec::new()));
+        let element = elements.find_map(|(number, element)| {
+            let said = alone(&path, Value::Array(vec![element.clone()]))?;
+            (Some(&said) != empty.as_ref()).then_some((number, said))
+        });
+        Some(match element {
+            Some((number, said)) => (path, Some(number), said),
+            None => (path, None, said),
+        })
+    })
 }
 
 /// The known name that is nearest to `name`, if any is near.
@@ -145,6 +170,30 @@ mod tests {
             .collect();
         let want = [("a.b", "1"), ("a.c", "[1,2]"), ("a.e", "{}"), ("d", "null")];
         assert_eq!(found, want.map(|(a, b)| (a.to_owned(), b.to_owned())));
+    }
+
+    #[test]
+    fn the_value_that_is_wrong_is_found_and_a_list_by_its_element() {
+        let wrong = |tree: Value| {
+            let tree = tree.to_string();
+            let is_short = tree.contains("\"all\":[]") || tree.contains("\"all\":[1]");
+            match (tree.contains("bad"), is_short) {
+                (true, _) => Some("bad".to_owned()),
+                (_, true) => Some("too short".to_owned()),
+                _ => None,
+            }
+        };
+        for (over, want) in [
+            ("{a: {b: 1, c: bad}}", Some(("a.c", None))),
+            ("{a: [x, bad]}", Some(("a", Some(1)))),
+            ("{all: [1]}", Some(("all", None))),
+            ("{a: {}, b: [1]}", None),
+        ] {
+            let found = culprit(&value(over), wrong);
+            let found = found.map(|(path, number, _)| (path.join("."), number));
+            let want = want.map(|(path, number)| (path.to_owned(), number));
+            assert_eq!(found, want, "{over}");
+        }
     }
 
     #[test]

@@ -90,15 +90,18 @@ impl Kind {
         if problem.key.is_some() {
             return Err(problem);
         }
-        // Each value alone shows which of them it is.
-        let culprit = layer::leaves(over).into_iter().find_map(|(path, leaf)| {
-            let alone =
-                super::path::set(Value::Object(serde_json::Map::new()), &path, leaf.clone());
+        let culprit = layer::culprit(over, |alone| {
             let error = (self.check)(&layer::merge(base.clone(), alone)).err()?;
-            Some((super::path::join(&path), error.problem))
+            Some(error.problem)
         });
         Err(match culprit {
-            Some((key, said)) if !key.is_empty() => Problem::of(&key, said),
+            Some((path, number, said)) if !path.is_empty() => {
+                let key = super::path::join(&path);
+                match number {
+                    Some(number) => Problem::of(&key, format_args!("element {number}: {said}")),
+                    None => Problem::of(&key, said),
+                }
+            }
             _ => problem,
         })
     }
@@ -149,7 +152,7 @@ mod tests {
                 "router",
                 json!({"retry": {"attempts_max": "x"}}),
                 Some("retry.attempts_max"),
-                "expected u32",
+                "expected a whole number",
             ),
             (
                 "router",

@@ -103,10 +103,10 @@ fn fault_of(session: &SessionId, error: load::Error) -> Fault {
                 "session.log_damaged",
                 format_args!("the log of {session} is damaged: {what}"),
             );
-            let session = text::shell(session.as_str());
+            let session = text::operand(session.as_str());
             fault.hint(format_args!(
                 "nothing of this session runs. Restore the broker's data from a backup, or go on without what is missing: \
-                 `teamster sessions accept-loss {session} --yes`"
+                 `teamster sessions accept-loss --yes {session}`"
             ))
         }
         error @ load::Error::ValueMissing { .. } => Fault::internal(

@@ -358,7 +358,10 @@ async fn snapshot_of(
 fn unreadable_end(survey: &Survey, state: &State) -> String {
     format!(
         "it cannot be read behind commit {} (sequence {}): the server holds {} messages of it and cannot hand out {}",
-        state.n, survey.last, survey.stored, survey.unreadable
+        state.n,
+        survey.last,
+        survey.stored,
+        survey.unreadable.max(1)
     )
 }
 

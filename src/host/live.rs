@@ -437,6 +437,7 @@ fn read(entry: Option<&Entry>) -> Result<Option<LiveLayer>, (Revision, String)> 
         revision: entry.revision,
         at: entry.at.clone(),
         by: entry.by.clone(),
+        or_before: false,
     };
     let Some(body) = &entry.body else {
         return Ok(None);

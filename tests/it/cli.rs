@@ -17,6 +17,7 @@ mod sessions;
 mod terminal;
 mod trouble;
 mod verb;
+mod words;
 mod workers;
 
 use std::{path::Path, process::Output, time::Duration};

@@ -67,9 +67,9 @@ async fn ctx_1_a_session_that_its_own_words_fill_can_be_gone_on_from_an_earlier_
     }
 
     let (_, rest) = message
-        .split_once("`teamster sessions fork s --at ")
+        .split_once("`teamster sessions fork --at ")
         .unwrap_or_else(|| panic!("no way out: {message}"));
-    let (commit, _) = rest.split_once('`').expect("the command's end");
+    let (commit, _) = rest.split_once(" s`").expect("the command's end");
     let at: u64 = commit.parse().expect("a commit");
     let request = json!({"session_id": id, "at": at, "new_session_id": "t"});
     let _: ChangeReply = scene
@@ -135,8 +135,8 @@ async fn ctx_1_without_the_context_worker_the_end_of_the_history_is_sent() {
     let reasons = scene.ended(&id, turns + 1).await;
     let message = failure(reasons.last()).expect("it is too large");
     for way in [
-        "`teamster sessions fork s --at COMMIT`",
-        "`teamster sessions tail s --after 0`",
+        "`teamster sessions fork --at COMMIT s`",
+        "`teamster sessions tail --after 0 s`",
         "--model PROVIDER/NAME",
     ] {
         assert!(message.contains(way), "{message}");

@@ -262,7 +262,7 @@ impl Chat<'_> {
             return Ok(Some(Exit::Interrupted));
         }
         if self.interrupted_at.replace(Instant::now()).is_none() {
-            let session = display::terminal(&text::shell(self.here.id.as_str()));
+            let session = display::terminal(&text::operand(self.here.id.as_str()));
             self.screen.say(&format!(
                 "\nletting go; the turn goes on: teamster sessions tail {session}\nCtrl-C once more within {} s stops the turn",
                 SECOND_CHANCE.as_secs()

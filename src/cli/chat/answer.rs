@@ -38,7 +38,7 @@ impl Chat<'_> {
                 Approvals::Ask => self.ask(pending),
                 Approvals::Fail => return self.cannot_ask().map(Some),
                 Approvals::Wait => {
-                    let approval = text::shell(pending.approval_id.as_str());
+                    let approval = text::operand(pending.approval_id.as_str());
                     self.screen.note(&format!(
                         "waiting for a decision: teamster approvals approve {approval} (or deny)"
                     ));

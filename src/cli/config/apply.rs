@@ -293,7 +293,7 @@ fn half_done(mut failure: Failure, section: &str, left: &[String]) -> Failure {
         format!("written before it and not taken back: {}", left.join(", "))
     };
     failure.message = format!("{section}: {}; {before}", failure.message);
-    let section = text::shell(section);
+    let section = text::operand(section);
     failure.hint(format_args!(
         "`teamster config history {section}` shows who and what; then apply the file again"
     ))

@@ -147,7 +147,7 @@ impl Change<'_> {
         for _ in 0..TRIES {
             let (revision, tree) = self.read().await?;
             if !path::says(&tree, &self.within) || tree.as_object().is_some_and(Map::is_empty) {
-                let key = text::shell(&self.key);
+                let key = text::operand(&self.key);
                 let section = self.kind.name;
                 return Err(Failure::new(
                     Exit::Failed,
@@ -202,7 +202,7 @@ impl Change<'_> {
 
     /// The tree with the new value, if that can be used: old value, new value, tree.
     fn with(&self, tree: &Value, typed: &str) -> Result<(Value, Value, Value), Failure> {
-        let key = text::shell(&self.key);
+        let key = text::operand(&self.key);
         if self.within.is_empty() {
             return Err(Failure::usage(
                 "config.key",

@@ -69,9 +69,42 @@ pub(super) fn live_layer(entry: Option<&Entry>) -> Option<LiveLayer> {
             revision: entry.revision,
             at: entry.at.clone(),
             by: entry.by.clone(),
+            or_before: false,
         },
         tree,
     })
+}
+
+/// Names for each value that is set live the revision that set it: a worker knows only the revision of its section.
+async fn date(client: &Client, kind: &Kind, status: &mut Status) -> Result<(), Failure> {
+    let is_live = |explained: &Explained| matches!(explained.layer, explain::Layer::Live(_));
+    if !status.values.iter().any(is_live) {
+        return Ok(());
+    }
+    // What cannot be read leaves the section's revision, marked as the latest that it can be.
+    let entries = client.mesh().configs().history(&worker(kind)?).await;
+    let history: Vec<(Revision, Option<Value>)> = entries
+        .unwrap_or_default()
+        .into_iter()
+        .map(|entry| {
+            let tree = super::tree(&entry);
+            let revision = Revision {
+                revision: entry.revision,
+                at: entry.at,
+                by: entry.by,
+                or_before: false,
+            };
+            (revision, tree)
+        })
+        .collect();
+    for explained in &mut status.values {
+        let path = path::parse(&explained.key).unwrap_or_default();
+        if let explain::Layer::Live(revision) = &mut explained.layer {
+            let within = path.get(1..).unwrap_or_default();
+            *revision = explain::set_by(&history, revision, within);
+        }
+    }
+    Ok(())
 }
 
 /// What a worker says about its section, with what each of its processes refused; `None` where nobody answers.
@@ -126,7 +159,7 @@ impl Known {
         }))
         .await;
         for (kind, status) in statuses {
-            let status = if let Some(status) = status {
+            let mut status = if let Some(status) = status {
                 status
             } else {
                 known.silent.push(kind.name);
@@ -136,6 +169,9 @@ impl Known {
                 };
                 at_rest(client.as_ref(), kind, reading).await?
             };
+            if let Some(client) = &client {
+                date(client, kind, &mut status).await?;
+            }
             known.sections.insert(kind.name, status);
         }
         if wanted("mesh") {

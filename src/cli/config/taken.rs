@@ -142,8 +142,8 @@ impl Taken {
         } else {
             format!(" in {} of {} processes", refused.len(), self.0.len())
         };
-        let key = text::shell(key);
-        let section = text::shell(worker);
+        let key = text::operand(key);
+        let section = text::operand(worker);
         Err(Failure::new(
             Exit::Failed,
             "config.not_taken",

@@ -239,7 +239,7 @@ impl Stage {
             let data = self.data().display().to_string();
             let data = text::shell(&data);
             self.out.note(&format!(
-                "everything is kept in {}; look at it with: teamster up --data {data}",
+                "everything is kept in {}; look at it with: teamster up --data={data}",
                 self.root.display()
             ));
         } else {

@@ -260,9 +260,9 @@ impl<'a> Tour<'a> {
         }
         self.tell("There is no terminal to ask at, so the demo decides as the operator, through the same function as:");
         let (approval, digest) = (pending.approval_id.as_str(), pending.digest);
-        let approval = text::shell(approval);
+        let approval = text::operand(approval);
         self.tell(&format!(
-            "  teamster approvals approve {approval} --digest {digest}\n"
+            "  teamster approvals approve --digest {digest} {approval}\n"
         ));
         self.decide(&pending, Decision::Approve).await
     }
@@ -348,7 +348,7 @@ impl<'a> Tour<'a> {
         self.screen(4, "the same command again");
         let data = self.stage.data().display().to_string();
         let data = text::shell(&data);
-        self.tell(&format!("  teamster up --data {data}\n"));
+        self.tell(&format!("  teamster up --data={data}\n"));
         let began = Instant::now();
         self.client = self.stage.start().await?;
         self.back_after = Some(began.elapsed());

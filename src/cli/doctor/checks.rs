@@ -25,6 +25,9 @@ use crate::{
 /// How far a stored commit's time may lie ahead before the clock is in doubt.
 const CLOCK_AHEAD_MS: u64 = 5_000;
 
+/// The newest events that are looked at without `--deep`.
+const EVENTS_LOOKED_AT: u64 = 100_000;
+
 /// All checks, in the order in which one depends on another.
 pub(super) async fn all(global: &Global, data: &Path, deep: bool) -> Vec<Finding> {
     let mut findings = vec![clock()];
@@ -283,7 +286,7 @@ async fn mesh(global: &Global, data: &Path, deep: bool) -> Vec<Finding> {
         ),
     };
     let Some(connect) = connect else {
-        return vec![
+        let mut findings = vec![
             Finding::new(
                 "broker",
                 State::Warning,
@@ -291,16 +294,21 @@ async fn mesh(global: &Global, data: &Path, deep: bool) -> Vec<Finding> {
             )
             .hint("`teamster up` starts it; `teamster run` starts it by itself"),
         ];
+        findings.extend(deep.then(|| unread(host::embedded::was_used(data))));
+        return findings;
     };
     let client = match Client::connect(&connect).await {
         Ok(client) => client,
         Err(error) => {
-            return vec![
-                Finding::new("broker", State::Failed, chain(&error)).hint(format_args!(
-                    "is {} the right address, and are these its credentials?",
-                    connect.shown()
-                )),
-            ];
+            let mut findings =
+                vec![
+                    Finding::new("broker", State::Failed, chain(&error)).hint(format_args!(
+                        "is {} the right address, and are these its credentials?",
+                        connect.shown()
+                    )),
+                ];
+            findings.extend(deep.then(|| unread(true)));
+            return findings;
         }
     };
     let mut findings = vec![Finding::new(
@@ -314,6 +322,19 @@ async fn mesh(global: &Global, data: &Path, deep: bool) -> Vec<Finding> {
     findings.extend(workers::all(&client).await);
     findings.extend(projection::live(&client).await);
     findings
+}
+
+/// That all logs were to be read and were not; `exist`: whether there may be some.
+fn unread(exist: bool) -> Finding {
+    if !exist {
+        return Finding::new("sessions", State::Ok, "there are no logs yet");
+    }
+    Finding::new(
+        "sessions",
+        State::Failed,
+        "the logs were not read: no server answers that holds them",
+    )
+    .hint("`teamster up` starts it; then `teamster doctor --deep` again")
 }
 
 async fn durability(connect: &Connect, system: Option<&Path>) -> Finding {
@@ -397,10 +418,44 @@ async fn damage(client: &Client, deep: bool) -> Vec<Finding> {
         )
         .hint("restore the broker's data from a copy, or send again what is missing; everything else in the queues is taken")
     });
-    [Some(sessions(&health)), queued]
-        .into_iter()
-        .flatten()
-        .collect()
+    let mut findings = vec![sessions(&health)];
+    findings.extend(queued);
+    findings.extend(events(client, deep).await);
+    findings
+}
+
+/// Whether every event that is kept for consumers can be read.
+async fn events(client: &Client, deep: bool) -> Option<Finding> {
+    let notices = client.mesh().notices();
+    let holes = async {
+        let last = notices.window().await?.last;
+        let after = if deep {
+            0
+        } else {
+            last.saturating_sub(EVENTS_LOOKED_AT)
+        };
+        notices.holes(after, last).await
+    };
+    match holes.await {
+        Ok(holes) if holes.count() == 0 => None,
+        Ok(holes) => Some(
+            Finding::new(
+                "events",
+                State::Failed,
+                format_args!(
+                    "{} cannot be read, because the stored bytes are damaged: {holes}",
+                    counted(holes.count(), "stored event")
+                ),
+            )
+            .hint(
+                "what happened stands in the logs, `teamster sessions show ID`; the damaged events go by themselves when they are a week old",
+            ),
+        ),
+        Err(error) => Some(
+            Finding::new("events", State::Failed, chain(&error))
+                .hint("`teamster doctor` again; the server's log says more"),
+        ),
+    }
 }
 
 fn sessions(health: &super::damage::Health) -> Finding {
@@ -413,7 +468,7 @@ fn sessions(health: &super::damage::Health) -> Finding {
         },
     );
     let damaged = health.damaged.first();
-    let session = text::shell(damaged.map_or("", |session| session.as_str())).into_owned();
+    let session = text::operand(damaged.map_or("", |session| session.as_str()));
     match damaged {
         None => Finding::new(
             "sessions",
@@ -429,8 +484,8 @@ fn sessions(health: &super::damage::Health) -> Finding {
             ),
         )
         .hint(format_args!(
-            "restore the broker's data from a copy, or go on without what is missing: teamster sessions accept-loss \
-             {session} --yes; `teamster sessions show {session}` shows what can be read"
+            "restore the broker's data from a copy, or go on without what is missing: teamster sessions accept-loss --yes \
+             {session}; `teamster sessions show {session}` shows what can be read"
         )),
     }
 }

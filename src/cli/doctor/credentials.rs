@@ -32,6 +32,9 @@ pub(super) fn own(data: &Path) -> Finding {
                 .hint("nothing: the next start makes them anew")
         };
     }
+    if let Some(finding) = useless(&dir) {
+        return finding;
+    }
     let name = text::shell(&dir.to_string_lossy()).into_owned();
     match credential::check(&dir) {
         Ok(found) if found.is_empty() => {
@@ -43,6 +46,20 @@ pub(super) fn own(data: &Path) -> Finding {
             "`ls -la {name}` shows whose they are and who may read them"
         )),
     }
+}
+
+/// The first file that is no user's credentials: neither a start nor a command can use it, and none replaces it.
+fn useless(dir: &Path) -> Option<Finding> {
+    let mut files = permission::users().map(|user| credential::file(dir, user));
+    let (file, error) = files.find_map(|file| {
+        let error = credential::read(&file).err()?;
+        Some((file, error))
+    })?;
+    let file = file.to_string_lossy();
+    let file = text::shell(&file);
+    Some(Finding::new("credentials", State::Failed, chain(&error)).hint(format_args!(
+        "`mv {file} {file}.old`, end `teamster up` where it runs (Ctrl-C, or SIGTERM) and start it again: it makes new ones"
+    )))
 }
 
 /// Those that `--creds` names.

@@ -10,7 +10,7 @@ use crate::{cli::status::is_scripted, config::Config};
 pub(super) fn known(config: &Config) -> Option<Finding> {
     let model = &config.harness.default_model;
     let key = format!("context.windows.\"{model}\"");
-    let key = text::shell(&key);
+    let key = text::operand(&key);
     if is_scripted(model) {
         return None;
     }

@@ -478,7 +478,7 @@ impl<'a> Follower<'a> {
         if self.let_go_at.take().is_none() {
             self.let_go_at = Some(Instant::now());
             self.status.clear();
-            let session = display::terminal(&teamster_protocol::text::shell(self.id.as_str()));
+            let session = display::terminal(&teamster_protocol::text::operand(self.id.as_str()));
             self.out.say(&format!(
                 "\nletting go; the turn goes on: teamster sessions tail {session}\nCtrl-C once more within {} s stops the turn",
                 SECOND_CHANCE.as_secs()

@@ -31,7 +31,7 @@ pub(in crate::cli) fn verdict(
     match outcome {
         Outcome::Closed => (Exit::Completed, None),
         Outcome::Detached => {
-            let session = text::shell(session.as_str());
+            let session = text::operand(session.as_str());
             let failure = Failure::new(Exit::Interrupted, "cli.detached", "you let go; the turn goes on")
                 .hint(format_args!("teamster sessions tail {session}"));
             (Exit::Interrupted, Some(failure))
@@ -72,8 +72,8 @@ fn waiting(session: &SessionId, is_mine: bool, approvals: &[ApprovalId]) -> Fail
             "the session waits for {decisions}: {names}; the message is stored and is taken up behind that"
         )
     };
-    let first = text::shell(approvals.first().map_or("ID", ApprovalId::as_str));
-    let session = text::shell(session.as_str());
+    let first = text::operand(approvals.first().map_or("ID", ApprovalId::as_str));
+    let session = text::operand(session.as_str());
     let others = if approvals.len() > 1 {
         ", the same for each of the others"
     } else {
@@ -126,7 +126,7 @@ fn failure_of(session: &SessionId, exit: Exit, reason: &EndReason) -> Option<Fai
 
 /// What to do about a failed turn.
 fn hint_for(session: &SessionId, code: &str) -> String {
-    let session = text::shell(session.as_str());
+    let session = text::operand(session.as_str());
     match code {
         "model.auth" => "keys are read where the mesh runs: end it (`teamster doctor` names its process) and run this \
                          again with the key set, or name a file with `key: file:/path` in config.yaml"

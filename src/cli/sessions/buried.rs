@@ -90,7 +90,7 @@ pub(super) fn buried(id: &SessionId, tombstone: &Tombstone<'_>, queued: u64) -> 
         let session = display::terminal(&text::shell(id.as_str()));
         let _ = writeln!(
             text,
-            "approvals  {asked} (teamster approvals history --session {session})"
+            "approvals  {asked} (teamster approvals history --session={session})"
         );
     }
     if queued > 0 {

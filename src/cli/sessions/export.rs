@@ -75,7 +75,7 @@ pub(super) async fn run(out: &Output, client: &Client, options: Export) -> Resul
     }
     let (lines, missing) = lines(client, &options.session, &stored, damage.clone()).await?;
     if let Some(damage) = damage {
-        let session = text::shell(options.session.as_str());
+        let session = text::operand(options.session.as_str());
         out.note(&format!(
             "the log is damaged: {}. The export says so, and verifies once the loss is accepted: teamster sessions accept-loss \
              {session}",

@@ -58,6 +58,6 @@ pub(super) async fn run(out: &Output, client: &Client, options: Fork) -> Result<
         out.note("stored; it begins as soon as a harness takes it up");
     }
     let session = display::terminal(&text::shell(reply.session_id.as_str()));
-    out.note(&format!("go on with: teamster chat --session {session}"));
+    out.note(&format!("go on with: teamster chat --session={session}"));
     Ok(Exit::Completed)
 }

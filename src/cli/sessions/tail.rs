@@ -93,10 +93,10 @@ pub(super) async fn run(out: &Output, client: &Client, options: &Tail) -> Result
                 }
             }
             Item::Damaged(error) if options.follow => {
-                let session = display::terminal(&text::shell(options.session.as_str()));
+                let session = display::terminal(&text::operand(options.session.as_str()));
                 out.note(&format!(
-                    "{}; what comes is shown when an operator has accepted the loss: teamster sessions accept-loss {session} \
-                     --yes",
+                    "{}; what comes is shown when an operator has accepted the loss: teamster sessions accept-loss --yes \
+                     {session}",
                     Failure::from(*error)
                 ));
             }
@@ -187,7 +187,7 @@ impl Tailer<'_> {
         match &self.session.turn {
             Some(turn) if !turn.pending.is_empty() => {
                 for approval in turn.pending.keys() {
-                    let approval = text::shell(approval.as_str());
+                    let approval = text::operand(approval.as_str());
                     self.out.note(&format!(
                         "waits for a decision: teamster approvals approve {approval} (or deny)"
                     ));

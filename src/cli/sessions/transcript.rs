@@ -98,7 +98,7 @@ pub(super) async fn run(out: &Output, client: &Client, options: &Show) -> Result
 
 /// What is to be said of a damaged log, and what to do.
 fn damaged(id: &SessionId, why: &str) -> String {
-    let session = text::shell(id.as_str());
+    let session = text::operand(id.as_str());
     format!(
         "the log of {} is damaged: {}. What can be read is shown. {}: teamster sessions accept-loss {session} (says how much that \
          gives up, and does it with --yes)",
@@ -239,7 +239,7 @@ fn header(id: &SessionId, session: &Session, standing: Standing, queued: u64) ->
     }
     if let Some(turn) = &session.turn {
         for approval in turn.pending.keys() {
-            let approval = teamster_protocol::text::shell(approval.as_str());
+            let approval = text::operand(approval.as_str());
             let _ = writeln!(
                 text,
                 "waits for  {approval} (teamster approvals show {approval})"

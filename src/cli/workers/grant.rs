@@ -92,12 +92,12 @@ pub(super) async fn revoke(
 ) -> Result<Exit, Failure> {
     let name = &options.name;
     if !options.yes {
-        let name = text::shell(name.as_str());
+        let name = text::operand(name.as_str());
         return Err(Failure::usage(
             "cli.unconfirmed",
             format_args!("{name} would lose its connection, and its credentials would be removed"),
         )
-        .hint(format_args!("teamster workers revoke {name} --yes")));
+        .hint(format_args!("teamster workers revoke --yes {name}")));
     }
     if global.nats.is_some() {
         return Err(Failure::usage(

@@ -243,13 +243,13 @@ fn raw(work: &Work<'_>, mut fixed: Fixed) -> Result<Prepared, CompletionError> {
 }
 
 fn overflow(session: &SessionId, why: &dyn std::fmt::Display) -> CompletionError {
-    let session = text::shell(session.as_str());
+    let session = text::operand(session.as_str());
     CompletionError {
         kind: ErrorKind::ContextOverflow,
         message: why.to_string(),
         hint: Some(format!(
-            "go on from an earlier point: `teamster sessions fork {session} --at COMMIT` (`teamster sessions tail {session} --after \
-             0` shows the numbers); or take a model with a larger window: `--model PROVIDER/NAME`"
+            "go on from an earlier point: `teamster sessions fork --at COMMIT {session}` (`teamster sessions tail --after 0 \
+             {session}` shows the numbers); or take a model with a larger window: `--model PROVIDER/NAME`"
         )),
     }
 }

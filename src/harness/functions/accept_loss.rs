@@ -56,14 +56,14 @@ async fn accept(
         let lost = damage.as_ref().map_or_else(String::new, |damage| {
             format!(". It gives up {}", damage.salvage.loss.words())
         });
-        let session = text::shell(session.as_str());
+        let session = text::operand(session.as_str());
         return Err(Fault::caller(
             "harness.confirm_needed",
             format_args!("a loss is accepted for good, so that it must be confirmed{lost}"),
         )
         .hint(format_args!(
-            "look at what is left with `teamster sessions tail {session} --after 0`; then `teamster sessions accept-loss \
-             {session} --yes`"
+            "look at what is left with `teamster sessions tail --after 0 {session}`; then `teamster sessions accept-loss \
+             --yes {session}`"
         )));
     }
     let damage = check(&session, damage)?;

@@ -249,7 +249,7 @@ async fn a_person_talks_steers_and_decides_in_place() {
     terminal.type_in("\x04");
     assert!(terminal.ended().await.success());
     terminal
-        .shows("come back with: teamster chat --session me")
+        .shows("come back with: teamster chat --session=me")
         .await;
     assert!(terminal.is_as_before());
 

@@ -78,7 +78,7 @@ pub(super) async fn what_a_running_mesh_refuses_says_what_to_type_next(place: &P
         ),
         (
             vec!["sessions", "accept-loss", "keyed"],
-            "teamster sessions accept-loss keyed --yes",
+            "teamster sessions accept-loss --yes keyed",
         ),
     ] {
         let arguments = [arguments.as_slice(), &["--json"]].concat();
@@ -150,7 +150,7 @@ async fn a_request_has_one_form_and_outlives_its_session_by_name(place: &Place) 
         check_failure(arguments, &output, (1, "approval.session_deleted"));
         let hint = document(&output)["error"]["hint"].to_string();
         assert!(
-            hint.contains("teamster approvals history --session asks"),
+            hint.contains("teamster approvals history --session=asks"),
             "{hint}"
         );
     }

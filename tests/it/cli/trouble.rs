@@ -80,7 +80,7 @@ async fn a_data_directory_that_cannot_be_used_is_named_without_its_log() {
     std::fs::write(place.data(), "a file").expect("a file");
     for arguments in [["up", "--json"].as_slice(), &["run", "hi", "--json"]] {
         let output = place.run(arguments).await;
-        check_failure(arguments, &output, (69, "host.broker"));
+        check_failure(arguments, &output, (2, "cli.data_dir"));
         let error = document(&output)["error"].clone();
         assert!(error["message"].to_string().contains("data"), "{error}");
         assert!(!error["hint"].to_string().contains("log"), "{error}");

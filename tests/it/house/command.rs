@@ -1,5 +1,6 @@
-//! A command that somebody is told to type holds no id, path or name that a shell would read otherwise: whatever is put into it went
-//! through `text::shell`.
+//! A command that somebody is told to type does what it says whatever the ids, paths and names are that are put into it: no shell reads
+//! them otherwise, and none is read as an option. A value of an option is written `--option={value}` and went through `text::shell`;
+//! everything else went through `text::operand`, and options stand before it.
 
 use super::tree::{assert_none, is_test, sources};
 
@@ -7,6 +8,7 @@ use super::tree::{assert_none, is_test, sources};
 const HARMLESS: &[&str] = &[
     "digest",
     "earlier",
+    "last",
     "section",
     "names",
     "worker",
@@ -27,30 +29,49 @@ fn what_is_put_into_a_command_is_quoted_for_a_shell() {
             .unwrap_or(text);
         for literal in literals(product) {
             let commands = commands(&literal);
-            for placeholder in commands.into_iter().flat_map(placeholders) {
+            for placed in commands.into_iter().flat_map(placeholders) {
                 seen += 1;
-                let is_harmless = HARMLESS.contains(&placeholder.as_str());
-                if !is_harmless && !is_quoted(product, &placeholder) {
-                    found.push(format!("{name}: {{{placeholder}}} in {literal:?}"));
+                let is_harmless = HARMLESS.contains(&placed.name.as_str());
+                if !is_harmless && !is_safe(product, &placed) {
+                    found.push(format!("{name}: {{{}}} in {literal:?}", placed.name));
                 }
             }
         }
     }
     assert!(seen > 30, "the commands were found: {seen}");
     assert_none(
-        "a command must quote what is put into it (text::shell)",
+        "a command must quote what is put into it: operands by text::operand, behind all options; values of options by text::shell, \
+         as --option={value}",
         &found,
     );
 }
 
-/// Whether a variable of that name is made by quoting.
-fn is_quoted(text: &str, name: &str) -> bool {
+/// What is put into a command, and where.
+#[derive(Debug, PartialEq, Eq)]
+struct Placed {
+    name: String,
+    /// Whether it is the value of an option, joined to it.
+    is_value: bool,
+    /// Whether an option follows in the same command.
+    is_followed: bool,
+}
+
+/// Whether what is put there is made so that it can stand there.
+fn is_safe(text: &str, placed: &Placed) -> bool {
+    if placed.is_value {
+        return is_made(text, &placed.name, "text::shell(");
+    }
+    !placed.is_followed && is_made(text, &placed.name, "text::operand(")
+}
+
+/// Whether a variable of that name is made by that.
+fn is_made(text: &str, name: &str, by: &str) -> bool {
     let made = format!("let {name} =");
     let mut statements = text.match_indices(&made).map(|(at, _)| {
         let statement = text.get(at..).unwrap_or_default();
         statement.split(';').next().unwrap_or_default()
     });
-    statements.any(|statement| statement.contains("text::shell("))
+    statements.any(|statement| statement.contains(by))
 }
 
 /// The string literals of a source, without the escapes of line ends.
@@ -117,12 +138,19 @@ fn commands(literal: &str) -> Vec<&str> {
 }
 
 /// What stands between braces.
-fn placeholders(command: &str) -> Vec<String> {
-    command
-        .split('{')
-        .skip(1)
-        .filter_map(|after| after.split_once('}'))
-        .map(|(name, _)| name.split(':').next().unwrap_or_default().to_owned())
+fn placeholders(command: &str) -> Vec<Placed> {
+    let places = command.match_indices('{');
+    places
+        .filter_map(|(at, _)| {
+            let (before, after) = command.split_at(at);
+            let (name, rest) = after.get(1..)?.split_once('}')?;
+            let word = before.rsplit(' ').next().unwrap_or_default();
+            Some(Placed {
+                name: name.split(':').next().unwrap_or_default().to_owned(),
+                is_value: word.starts_with("--") && word.ends_with('='),
+                is_followed: rest.contains(" -"),
+            })
+        })
         .collect()
 }
 
@@ -131,10 +159,10 @@ fn commands_and_what_is_put_into_them_are_found() {
     let source = r#"
         // "teamster not {this}"
         hint("go on: `teamster sessions fork {session} --at {n}`; or send {less}, \
-              or teamster stop {} (or {not})")
+              or teamster stop {} (or {not}), teamster run --data={dir} {x} --yes")
         let x = "cannot start teamster up: {error}";
     "#;
-    let all: Vec<String> = literals(source)
+    let all: Vec<Placed> = literals(source)
         .iter()
         .flat_map(|literal| {
             commands(literal)
@@ -143,5 +171,21 @@ fn commands_and_what_is_put_into_them_are_found() {
                 .collect::<Vec<_>>()
         })
         .collect();
-    assert_eq!(all, ["session", "n", ""]);
+    let placed = |name: &str, is_value, is_followed| Placed {
+        name: name.to_owned(),
+        is_value,
+        is_followed,
+    };
+    let want = [
+        placed("session", false, true),
+        placed("n", false, false),
+        placed("", false, false),
+        placed("dir", true, true),
+        placed("x", false, true),
+    ];
+    assert_eq!(all, want);
+    let made = "let x = text::operand(id); let dir = text::shell(dir);";
+    let safe: Vec<bool> = all.iter().map(|placed| is_safe(made, placed)).collect();
+    assert_eq!(safe, [false, false, false, true, false]);
+    assert!(is_safe(made, &placed("x", false, false)));
 }

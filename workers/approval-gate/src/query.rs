@@ -89,7 +89,7 @@ fn deleted(session: &SessionId, approval: &ApprovalId) -> Fault {
         ),
     )
     .hint(format_args!(
-        "`teamster approvals history --session {name}` shows the digest of it and what became of it."
+        "`teamster approvals history --session={name}` shows the digest of it and what became of it."
     ))
 }
 

@@ -21,9 +21,9 @@ pub(crate) fn overflow(
     }
     match session {
         Some((session, Some(earlier))) => {
-            let session = text::shell(session.as_str());
+            let session = text::operand(session.as_str());
             ways.push(format!(
-            "go on from an earlier point: `teamster sessions fork {session} --at {earlier}` begins a session with what was said up \
+            "go on from an earlier point: `teamster sessions fork --at {earlier} {session}` begins a session with what was said up \
              to there"
             ));
         }
@@ -32,7 +32,7 @@ pub(crate) fn overflow(
     }
     ways.push("take a model with a larger window: `--model PROVIDER/NAME`".to_owned());
     let key = format!("context.windows.\"{model}\"");
-    let key = text::shell(&key);
+    let key = text::operand(&key);
     ways.push(format!(
         "if the window of {model} is larger than {}, say so: `teamster config set {key} TOKENS`",
         overflow.window

@@ -40,13 +40,17 @@ pub(crate) async fn dial(
         url: without_password(&options.url),
         source,
     };
+    let locked_out = |source: Box<dyn std::error::Error + Send + Sync>| Error::Credentials {
+        url: without_password(&options.url),
+        source,
+    };
     let addresses = addresses(&options.url).map_err(|error| failed(Box::new(error)))?;
     let deadline = deadline(patience);
     let (sender, link) = watch::channel(Link::default());
     let mut pauses = Pauses::new(PAUSE_MIN, PAUSE_MAX);
     loop {
         let prepared = prepare(options, worker, incarnation, sender.clone())
-            .map_err(|error| failed(Box::new(error)))?;
+            .map_err(|error| locked_out(Box::new(error)))?;
         let attempt_deadline = deadline.max(Instant::now() + Duration::from_millis(500));
         let attempt = prepared.connect(addresses.clone());
         let error = match timeout_at(attempt_deadline, attempt).await {
@@ -57,12 +61,15 @@ pub(crate) async fn dial(
             Ok(Err(error)) => error,
             Err(elapsed) => return Err(failed(Box::new(elapsed))),
         };
+        if matches!(
+            error.kind(),
+            ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation
+        ) {
+            return Err(locked_out(Box::new(error)));
+        }
         let is_final = matches!(
             error.kind(),
-            ConnectErrorKind::ServerParse
-                | ConnectErrorKind::Authentication
-                | ConnectErrorKind::AuthorizationViolation
-                | ConnectErrorKind::Tls
+            ConnectErrorKind::ServerParse | ConnectErrorKind::Tls
         );
         let pause = pauses.next();
         if is_final || Instant::now() + pause >= deadline {

@@ -15,6 +15,15 @@ pub enum Error {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// The credentials cannot be read, or the broker does not take them.
+    #[error("cannot log in to NATS at {url}")]
+    Credentials {
+        /// Where.
+        url: String,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The broker refused or did not answer a request.
     #[error("{action} failed")]
     Request {
@@ -99,10 +108,10 @@ fn of_end(stored: u64, unreadable: u64, after: u64, last: u64) -> String {
 impl From<Error> for Fault {
     fn from(error: Error) -> Self {
         if let Error::Unreadable { session, .. } = &error {
-            let session = text::shell(session.as_str());
+            let session = text::operand(session.as_str());
             let hint = format!(
                 "nothing of this session runs, and nothing of it is lost yet. Restore the broker's data from a copy, or go on \
-                 without what cannot be read: `teamster sessions accept-loss {session} --yes`"
+                 without what cannot be read: `teamster sessions accept-loss --yes {session}`"
             );
             return Fault::new("session.log_damaged", FaultClass::Internal, error).hint(hint);
         }
@@ -112,6 +121,7 @@ impl From<Error> for Fault {
             Error::NoResponders { .. } => ("mesh.no_responders", FaultClass::Gone),
             Error::Timeout { .. } => ("mesh.timeout", FaultClass::Busy),
             Error::Connect { .. } | Error::Request { .. } => ("mesh.unavailable", FaultClass::Busy),
+            Error::Credentials { .. } => ("mesh.credentials", FaultClass::Internal),
             Error::Damaged { .. } => ("mesh.damaged", FaultClass::Internal),
             Error::Malformed { .. } | Error::Unreadable { .. } => {
                 ("mesh.malformed", FaultClass::Internal)

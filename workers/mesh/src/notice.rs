@@ -2,7 +2,9 @@
 //!
 //! At least once: the same notice may stand there twice, and is recognised by its id.
 
-use std::time::Duration;
+mod hole;
+
+use std::{collections::VecDeque, time::Duration};
 
 use async_nats::{HeaderMap, header::NATS_MESSAGE_ID};
 use serde::Deserialize;
@@ -20,6 +22,9 @@ use crate::{
     wire::{Failure, Get, StoredMessage, Wire},
 };
 
+use hole::Removed;
+pub use hole::{Hole, Holes};
+
 /// Pause before it is asked again where notices end.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
@@ -36,6 +41,13 @@ pub struct Wanted {
     pub session: Option<SessionId>,
     /// Only of these kinds.
     pub kinds: Vec<NoticeKind>,
+}
+
+impl Wanted {
+    /// Whether all notices are wanted.
+    pub fn is_all(&self) -> bool {
+        self.session.is_none() && self.kinds.is_empty()
+    }
 }
 
 /// The sequences that EVENTS holds now.
@@ -74,6 +86,9 @@ pub enum Told {
         /// Why.
         message: String,
     },
+    /// Notices that the server holds and cannot hand out. A reader of single sessions or kinds is told of none: what cannot be
+    /// read may be of any.
+    Hole(Hole),
     /// What stood at the wanted sequence is not kept any more, or the stream began anew: the reader begins elsewhere.
     Jumped {
         /// The sequence that was wanted.
@@ -94,6 +109,16 @@ pub struct Reading {
     wanted: Wanted,
     /// The sequence at which the reader begins, until it is certain that the stream reaches so far.
     unproven: Option<u64>,
+    /// Every sequence up to this one was handed out, removed, or told as a hole.
+    passed: u64,
+    /// The last sequence that there was when the reader began.
+    end: u64,
+    /// What was passed by and is still to be explained.
+    gap: Option<Hole>,
+    /// What is told next, behind the gap.
+    told: VecDeque<Told>,
+    removed: Removed,
+    is_headers_only: bool,
     mesh: Mesh,
 }
 
@@ -129,10 +154,34 @@ impl Notices {
 
     /// Reads notices behind sequence `after`, oldest first, and goes on with new ones.
     pub async fn follow(&self, wanted: &Wanted, after: u64) -> Result<Reading, Error> {
-        let mut reading = Reading::open(&self.mesh, wanted, after);
+        let end = self.window().await?.last;
+        let mut reading = Reading::open(&self.mesh, wanted, after, end, false);
         let opened = reading.reader.opened().await;
         opened.map_err(|failure| failure.during("reading notices"))?;
         Ok(reading)
+    }
+
+    /// Which of the notices behind sequence `after` up to `upto`, which must have been stored, cannot be read. Reads all of them, without
+    /// their bodies.
+    pub async fn holes(&self, after: u64, upto: u64) -> Result<Holes, Error> {
+        let mut holes = Holes::default();
+        if after >= upto {
+            return Ok(holes);
+        }
+        let mut reading = Reading::open(&self.mesh, &Wanted::default(), after, upto, true);
+        loop {
+            match reading.next().await {
+                Some(Told::Hole(hole)) if hole.from <= upto => holes.add(Hole {
+                    to: hole.to.min(upto),
+                    ..hole
+                }),
+                Some(Told::Notice { seq, .. } | Told::Unreadable { seq, .. }) if seq < upto => {}
+                Some(Told::Jumped { .. }) => {}
+                Some(Told::Interrupted(error)) => return Err(error),
+                _ => break,
+            }
+        }
+        Ok(holes)
     }
 
     /// Overwrites and removes the notices of a session that are of commits before `n`, which deleted it, one by one. Answers how
@@ -228,20 +277,26 @@ fn filters(wanted: &Wanted) -> Vec<String> {
 }
 
 impl Reading {
-    fn open(mesh: &Mesh, wanted: &Wanted, after: u64) -> Self {
+    fn open(mesh: &Mesh, wanted: &Wanted, after: u64, end: u64, is_headers_only: bool) -> Self {
         let (sink, reads) = channel();
         let spec = Spec {
             stream: EVENTS.to_owned(),
             filters: filters(wanted),
             start: Start::At(after.saturating_add(1)),
             is_restarting: false,
-            is_headers_only: false,
+            is_headers_only,
         };
         Self {
             reads,
             reader: Reader::spawn(mesh.wire(), spec, (), sink),
             wanted: wanted.clone(),
             unproven: None,
+            passed: after,
+            end,
+            gap: None,
+            told: VecDeque::new(),
+            removed: Removed::default(),
+            is_headers_only,
             mesh: mesh.clone(),
         }
     }
@@ -252,20 +307,75 @@ impl Reading {
             if let Some(jumped) = self.prove().await {
                 return Some(jumped);
             }
-            return Some(match self.reads.recv().await?.1 {
-                Read::Message(message) => read(&message),
-                Read::CaughtUp => Told::CaughtUp,
-                Read::Failed(failure) => Told::Interrupted(failure.during("reading notices")),
+            if let Some(interrupted) = self.explain().await {
+                return Some(interrupted);
+            }
+            if let Some(told) = self.told.pop_front() {
+                return Some(told);
+            }
+            match self.reads.recv().await?.1 {
+                Read::Message(message) => {
+                    self.pass(message.seq.saturating_sub(1));
+                    self.passed = self.passed.max(message.seq);
+                    self.told.push_back(read(&message));
+                }
+                Read::CaughtUp => {
+                    self.pass(self.end);
+                    self.told.push_back(Told::CaughtUp);
+                }
+                Read::Failed(failure) => {
+                    return Some(Told::Interrupted(failure.during("reading notices")));
+                }
                 Read::Began { wanted, begun } => {
                     self.unproven = Some(begun);
-                    if wanted.max(1) == begun {
-                        continue;
+                    self.passed = begun.saturating_sub(1);
+                    if wanted.max(1) != begun {
+                        return Some(Told::Jumped { wanted, begun });
                     }
-                    Told::Jumped { wanted, begun }
                 }
-                Read::Restarted => continue,
+                Read::Restarted => {}
+            }
+        }
+    }
+
+    /// Everything up to `seq` was passed: what was not handed out is to be explained.
+    fn pass(&mut self, seq: u64) {
+        if self.wanted.is_all() && self.passed < seq {
+            self.gap = Some(Hole {
+                from: self.passed + 1,
+                to: seq,
             });
         }
+        self.passed = self.passed.max(seq);
+    }
+
+    /// Finds out what of a gap is not gone but unreadable, and puts it before what is told next. What is told instead where the
+    /// server cannot be asked: the gap stays until it can.
+    async fn explain(&mut self) -> Option<Told> {
+        let gap = self.gap?;
+        // What is known to be removed may be all of it.
+        if !self.removed.leaves(gap).is_empty() {
+            match Removed::ask(self.mesh.wire()).await {
+                Ok(Some(removed)) => self.removed = removed,
+                Ok(None) => {
+                    tracing::warn!(
+                        seq = gap.from,
+                        "too many notices were removed to tell whether these can be read"
+                    );
+                    self.gap = None;
+                    return None;
+                }
+                Err(failure) => {
+                    tokio::time::sleep(ASK_AGAIN).await;
+                    return Some(Told::Interrupted(failure.during("asking for the notices")));
+                }
+            }
+        }
+        self.gap = None;
+        for hole in self.removed.leaves(gap).into_iter().rev() {
+            self.told.push_front(Told::Hole(hole));
+        }
+        None
     }
 
     /// Sees to it that the reader does not wait for a place that the stream has yet to reach because it began anew: the broker
@@ -274,7 +384,8 @@ impl Reading {
         while let Some(wanted) = self.unproven {
             match self.mesh.notices().window().await {
                 Ok(window) if window.last.saturating_add(1) < wanted => {
-                    *self = Self::open(&self.mesh, &self.wanted, window.last);
+                    let (wanted_all, end) = (self.wanted.clone(), window.last);
+                    *self = Self::open(&self.mesh, &wanted_all, end, end, self.is_headers_only);
                     let begun = window.last.saturating_add(1);
                     return Some(Told::Jumped { wanted, begun });
                 }

@@ -13,6 +13,7 @@ pub mod contract;
 pub mod digest;
 pub mod event;
 pub mod fault;
+pub mod form;
 pub mod function;
 pub mod header;
 pub mod hook;

@@ -1,4 +1,4 @@
-//! The one helper that cuts text, and the one that quotes it for a shell.
+//! The one helper that cuts text, and those that put a word into a command for a shell.
 
 use std::borrow::Cow;
 
@@ -15,18 +15,19 @@ pub fn tail(text: &str, bytes_max: usize) -> &str {
 }
 
 /// `text` if it fits; else its beginning and a mark that says how much is missing. The result fits too where `bytes_max`
-/// leaves room for the mark.
+/// leaves room for the mark. The mark is ASCII, so that it stays readable where everything else is escaped.
 pub fn cut(text: &str, bytes_max: usize) -> String {
     if text.len() <= bytes_max {
         return text.to_owned();
     }
     let mark_bytes = 48;
     let kept = head(text, bytes_max.saturating_sub(mark_bytes));
-    format!("{kept}… [{} bytes left out]", text.len() - kept.len())
+    format!("{kept}... [{} bytes left out]", text.len() - kept.len())
 }
 
 /// `word` as one word of a POSIX shell's command line: as it is where nothing in it means anything there, else in single quotes.
-/// Every id, path or name that stands in a command that somebody is told to type goes through this.
+/// Every id, path or name that stands in a command that somebody is told to type goes through this, or through [`operand`] where
+/// it is not the value of an option (`--option=value`).
 pub fn shell(word: &str) -> Cow<'_, str> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,=".contains(c);
     // Some shells read a word that begins with `=` as the path of a command.
@@ -35,6 +36,16 @@ pub fn shell(word: &str) -> Cow<'_, str> {
         return Cow::Borrowed(word);
     }
     Cow::Owned(format!("'{}'", word.replace('\'', "'\\''")))
+}
+
+/// `word` as an operand of one of our own commands: quoted as by [`shell`], and behind `--` where it begins like an option. Options of
+/// the command stand before it, since what follows `--` is none.
+pub fn operand(word: &str) -> String {
+    let quoted = shell(word);
+    if word.starts_with('-') {
+        return format!("-- {quoted}");
+    }
+    quoted.into_owned()
 }
 
 #[cfg(test)]
@@ -49,7 +60,8 @@ mod tests {
         let text = "中".repeat(40_000);
         let cut = cut(&text, 25_000);
         assert!(cut.len() <= 25_000);
-        assert!(cut.ends_with("bytes left out]"));
+        assert!(cut.ends_with("... [95049 bytes left out]"));
+        assert!(!cut.contains('\u{2026}'));
     }
 
     #[test]
@@ -75,6 +87,19 @@ mod tests {
             ("世界", "'世界'"),
         ] {
             assert_eq!(shell(word), quoted);
+        }
+    }
+
+    #[test]
+    fn an_operand_is_never_read_as_an_option() {
+        for (word, shown) in [
+            ("ses_1", "ses_1"),
+            ("-x", "-- -x"),
+            ("--yes", "-- --yes"),
+            ("-a b", "-- '-a b'"),
+            ("a -b", "'a -b'"),
+        ] {
+            assert_eq!(operand(word), shown);
         }
     }
 

@@ -199,10 +199,10 @@ pub(crate) fn damaged(session: &SessionId, why: &str) -> Fault {
         "session.log_damaged",
         format_args!("the log of {session} is damaged: {why}"),
     );
-    let session = text::shell(session.as_str());
+    let session = text::operand(session.as_str());
     fault.hint(format_args!(
         "Look at what can be read: `teamster sessions show {session}`; then accept the loss: `teamster sessions accept-loss \
-         {session} --yes`."
+         --yes {session}`."
     ))
 }
 

@@ -111,6 +111,14 @@ pub(crate) fn remove(path: &Path) -> Result<(), StoreError> {
 fn make(path: &Path) -> Result<(), StoreError> {
     let failed = |error: std::io::Error| StoreError::Open(error.into());
     match fs::symlink_metadata(path) {
+        // Nothing is lost with an empty directory, and what is in another one is not ours.
+        Ok(found) if found.is_dir() => match fs::remove_dir(path) {
+            Ok(()) => make(path),
+            Err(error) => {
+                let why = format!("it is a directory, which cannot be replaced: {error}");
+                Err(StoreError::Open(why.into()))
+            }
+        },
         Ok(found) if !found.is_file() => Err(StoreError::Open("it is no regular file".into())),
         Ok(found) if found.permissions().mode() & 0o077 != 0 => {
             fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(failed)
@@ -131,4 +139,25 @@ fn make(path: &Path) -> Result<(), StoreError> {
 fn identity(path: &Path) -> Option<(u64, u64)> {
     let found = fs::symlink_metadata(path).ok()?;
     Some((found.dev(), found.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_directory_in_the_place_of_the_file_is_replaced_and_a_full_one_is_told() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("session.sqlite");
+        fs::create_dir(&path).expect("made");
+        let opened = Opened::open(Some(&path)).expect("opened");
+        assert!(opened.is_in_place() && path.is_file());
+        drop(opened);
+        fs::remove_file(&path).expect("removed");
+        fs::create_dir_all(path.join("mine")).expect("made");
+        let error = Opened::open(Some(&path)).err().expect("refused");
+        let text = teamster_telemetry::chain(&error);
+        assert!(text.contains("it is a directory"), "{text}");
+        assert!(path.join("mine").is_dir());
+    }
 }

@@ -43,7 +43,7 @@ impl Follower<'_> {
             }
             Approvals::Wait => {
                 for pending in waiting {
-                    let approval = text::shell(pending.approval_id.as_str());
+                    let approval = text::operand(pending.approval_id.as_str());
                     self.status.note(&format!(
                         "waiting for a decision: teamster approvals approve {approval} (or deny)"
                     ));

@@ -86,7 +86,7 @@ async fn resolve(
             .and_then(|found| found.entry.resolution),
     };
     let resolution = resolution.ok_or_else(|| {
-        let approval = text::shell(request.approval_id.as_str());
+        let approval = text::operand(request.approval_id.as_str());
         Fault::busy(
             "approval.not_committed_yet",
             "the decision is stored and will be applied, but no harness has committed it yet",
@@ -182,7 +182,7 @@ fn check_edit(contract: &Contract, arguments: &Arguments) -> Result<(), Fault> {
     let Some(found) = schema::violation(contract, arguments) else {
         return Ok(());
     };
-    let function = text::shell(contract.id.as_str());
+    let function = text::operand(contract.id.as_str());
     Err(Fault::caller(
         "approval.arguments",
         format_args!(

@@ -86,6 +86,7 @@ fn form(error: &serde_yaml::Error) -> Error {
         message = message.replace(&suffix, "");
     }
     let hint = nearest::hint(&message);
+    let message = teamster_protocol::form::words(&message);
     Error::Form {
         line,
         column,

@@ -14,10 +14,13 @@ const ROOM: u64 = 4 << 20;
 /// How often it is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// The bytes that may still be written where `path` lies; `None` where that cannot be told.
+/// The bytes that may still be written where `path` lies; `None` where that cannot be told, or where nothing is ever stored (`/proc`).
 pub fn free(path: &Path) -> Option<u64> {
     let there = path.ancestors().find(|path| path.exists())?;
     let volume = statvfs(there).ok()?;
+    if volume.blocks() == 0 {
+        return None;
+    }
     Some(
         volume
             .blocks_available()
@@ -90,5 +93,11 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         assert!(free(&dir.path().join("not/yet")).is_some());
         assert_eq!(is_full(&dir.path().join("not/yet")), is_full(dir.path()));
+    }
+
+    #[test]
+    fn a_place_where_nothing_is_ever_stored_is_not_full() {
+        let place = Path::new("/proc/nope");
+        assert_eq!((free(place), is_full(place)), (None, false));
     }
 }

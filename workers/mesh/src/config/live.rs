@@ -61,7 +61,7 @@ pub fn parse<C: Section>(section: &Value) -> Result<C, Problem> {
     }
     let config = C::deserialize(section).map_err(|error| Problem {
         key: None,
-        problem: error.to_string(),
+        problem: teamster_protocol::form::words(&error.to_string()),
     })?;
     config.check()?;
     Ok(config)
@@ -217,7 +217,7 @@ mod tests {
         let kept = live.load();
         for (section, result, slices) in [
             (json!({"slices": 6}), Ok(()), 6),
-            (json!({"slices": -1}), Err("expected u32"), 6),
+            (json!({"slices": -1}), Err("expected a whole number"), 6),
             (json!({"slices": 0}), Err("slices: must be 1 or more"), 6),
             (json!({"slice": 3}), Err("unknown field"), 6),
             (json!([7]), Err("must be a mapping"), 6),

@@ -57,6 +57,98 @@ async fn kept(reading: &mut Reading) -> Vec<u64> {
     }
 }
 
+/// What comes until everything is read: sequences, and holes by their ends.
+async fn with_holes(reading: &mut Reading) -> (Vec<u64>, Vec<(u64, u64)>) {
+    let (mut seqs, mut holes) = (Vec::new(), Vec::new());
+    loop {
+        match wait::within(LIMIT, "a notice", reading.next())
+            .await
+            .expect("open")
+        {
+            Told::Notice { seq, .. } => seqs.push(seq),
+            Told::Hole(hole) => {
+                assert!(seqs.last().is_none_or(|last| *last < hole.from), "in order");
+                holes.push((hole.from, hole.to));
+            }
+            Told::CaughtUp => return (seqs, holes),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// SEC-55: notices whose stored bytes are damaged are told where they stand, and those that were removed or never asked for are not; what
+/// can be read is read.
+#[tokio::test(flavor = "multi_thread")]
+async fn sec_55_notices_that_cannot_be_read_are_told_and_those_that_are_gone_are_not() {
+    let (mut nats, mesh) = mesh().await;
+    for n in 1..=12 {
+        publish(&mesh, if n == 4 { "b" } else { "a" }, n).await;
+    }
+    for seq in [2, 5] {
+        let body = format!(r#"{{"seq":{seq}}}"#);
+        let subject = "$JS.API.STREAM.MSG.DELETE.EVENTS".to_owned();
+        mesh.request(subject, body.into(), LIMIT)
+            .await
+            .expect("removed");
+    }
+    drop(mesh);
+    nats.stop().await;
+    for seq in [1, 4, 6, 7, 12] {
+        nats.damage("EVENTS", seq);
+    }
+    nats.restart().await;
+    let mesh = crate::fixture::join(&nats, "harness").await;
+    let notices = mesh.notices();
+    let window = notices.window().await.expect("a window");
+    assert_eq!(window.last, 12);
+    for (after, seqs, holes) in [
+        (
+            0,
+            vec![3, 8, 9, 10, 11],
+            vec![(1, 1), (4, 4), (6, 7), (12, 12)],
+        ),
+        (4, vec![8, 9, 10, 11], vec![(6, 7), (12, 12)]),
+        (6, vec![8, 9, 10, 11], vec![(7, 7), (12, 12)]),
+        (7, vec![8, 9, 10, 11], vec![(12, 12)]),
+        (11, vec![], vec![(12, 12)]),
+        (12, vec![], vec![]),
+    ] {
+        let mut reading = notices
+            .follow(&Wanted::default(), after)
+            .await
+            .expect("follows");
+        let found = with_holes(&mut reading).await;
+        assert_eq!(found, (seqs, holes.clone()), "behind {after}");
+        let counted = wait::within(LIMIT, "holes", notices.holes(after, 12)).await;
+        let counted = counted.expect("counted").listed;
+        let counted: Vec<_> = counted.iter().map(|hole| (hole.from, hole.to)).collect();
+        assert_eq!(counted, holes, "behind {after}");
+    }
+    let holes = wait::within(LIMIT, "holes", notices.holes(0, 6)).await;
+    assert_eq!(holes.expect("counted").to_string(), "1, 4, 6");
+    let only = Wanted {
+        session: Some(session("a")),
+        kinds: Vec::new(),
+    };
+    let mut reading = notices.follow(&only, 0).await.expect("follows");
+    assert_eq!(
+        with_holes(&mut reading).await,
+        (vec![3, 8, 9, 10, 11], vec![])
+    );
+    // What comes behind a damaged end is told as soon as it comes, and the end once.
+    let mut reading = notices
+        .follow(&Wanted::default(), 11)
+        .await
+        .expect("follows");
+    assert_eq!(with_holes(&mut reading).await, (vec![], vec![(12, 12)]));
+    publish(&mesh, "a", 13).await;
+    let next = wait::within(LIMIT, "a notice", reading.next()).await;
+    assert!(
+        matches!(next, Some(Told::Notice { seq: 13, .. })),
+        "{next:?}"
+    );
+}
+
 /// WEB-1: whoever was away reads exactly what stands behind the place they know.
 #[tokio::test(flavor = "multi_thread")]
 async fn web_1_notices_are_read_behind_a_sequence() {

@@ -237,10 +237,15 @@ impl Loss {
             Ordering::Equal => format!("commit {}", self.from),
             Ordering::Greater => format!("commits {} to {}", self.from, self.upto),
         };
-        let mut words = vec![format!(
-            "{range}: {} cannot be read",
-            counted(self.unreadable, "stored message")
-        )];
+        let mut words = Vec::new();
+        if self.unreadable > 0 {
+            words.push(format!(
+                "{} cannot be read",
+                counted(self.unreadable, "stored message")
+            ));
+        } else if self.commits == 0 && self.upto >= self.from {
+            words.push("not there any more".to_owned());
+        }
         if self.commits > 0 {
             words.push(format!(
                 "{} can be read and will not count ({}, {})",
@@ -259,7 +264,7 @@ impl Loss {
                 self.left
             ));
         }
-        words.join("; ")
+        format!("{range}: {}", words.join("; "))
     }
 }
 
@@ -268,5 +273,43 @@ fn counted(count: u64, what: &str) -> String {
         (1, _) => format!("1 {what}"),
         (_, Some(("request", rest))) => format!("{count} requests {rest}"),
         _ => format!("{count} {what}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_counts_only_what_there_is() {
+        let loss = |from, upto, unreadable, commits| Loss {
+            from,
+            upto,
+            unreadable,
+            commits,
+            ..Loss::default()
+        };
+        for (loss, want) in [
+            (
+                loss(3, 5, 1, 2),
+                "commits 3 to 5: 1 stored message cannot be read; 2 commits can be read and will not count (0 turns, 0 requests \
+                 for a decision); 0 messages of the transcript taken over",
+            ),
+            (
+                loss(3, 4, 0, 2),
+                "commits 3 to 4: 2 commits can be read and will not count (0 turns, 0 requests for a decision); 0 messages of the \
+                 transcript taken over",
+            ),
+            (
+                loss(3, 3, 0, 0),
+                "commit 3: not there any more; 0 messages of the transcript taken over",
+            ),
+            (
+                loss(3, 2, 0, 0),
+                "no commit that is known: 0 messages of the transcript taken over",
+            ),
+        ] {
+            assert_eq!(loss.words(), want);
+        }
     }
 }

@@ -84,10 +84,7 @@ async fn at(ctx: &Ctx, session: &SessionId, at: Option<u64>) -> Result<State, Fa
     let mut state = match (fold.finish(), at) {
         (Ok(_), None) if is_end_unreadable => {
             let fault = admin::damaged(session, &format!("it cannot be read behind commit {n}"));
-            let session = text::shell(session.as_str());
-            return Err(fault.hint(format_args!(
-                "Fork at commit {n} or before, or accept the loss: `teamster sessions accept-loss {session} --yes`."
-            )));
+            return Err(fault.hint(ways_on(session, is_begun.then_some(n))));
         }
         (Ok(state), None) => state,
         (Ok(state), Some(at)) if n == at => state,
@@ -100,10 +97,7 @@ async fn at(ctx: &Ctx, session: &SessionId, at: Option<u64>) -> Result<State, Fa
                 "session.log_damaged",
                 format_args!("the log of {session} is damaged: {}", damage.why),
             );
-            let session = text::shell(session.as_str());
-            return Err(fault.hint(format_args!(
-                "Fork at commit {n} or before, or accept the loss: `teamster sessions accept-loss {session} --yes`."
-            )));
+            return Err(fault.hint(ways_on(session, is_begun.then_some(n))));
         }
     };
     if !state.exists() {
@@ -125,14 +119,26 @@ async fn at(ctx: &Ctx, session: &SessionId, at: Option<u64>) -> Result<State, Fa
     Ok(state)
 }
 
+/// What may be done with a damaged source; `last` is the last commit that it can be forked at, if it can be at all.
+fn ways_on(session: &SessionId, last: Option<u64>) -> String {
+    let session = text::operand(session.as_str());
+    let accept = format!("accept the loss: `teamster sessions accept-loss --yes {session}`");
+    match last {
+        None => format!("Nothing before the damage is left to fork at; {accept}."),
+        Some(last) => format!(
+            "Fork at commit {last} or before it: `teamster sessions fork --at {last} {session}`; or {accept}."
+        ),
+    }
+}
+
 fn no_commit(session: &SessionId, at: u64, n: u64) -> Fault {
-    let name = text::shell(session.as_str());
+    let name = text::operand(session.as_str());
     Fault::caller(
         "session.no_commit",
         format_args!("{session} has no commit {at} to fork at; the nearest is {n}"),
     )
     .hint(format_args!(
-        "`teamster sessions show {name} --events` lists its commits."
+        "`teamster sessions show --events {name}` lists its commits."
     ))
 }
 
@@ -186,4 +192,30 @@ fn too_large(bytes: usize, most: usize) -> Fault {
         format_args!("a fork would begin with {bytes} bytes; at most {most} can be taken over"),
     )
     .hint("Fork at an earlier commit.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_way_on_names_only_a_commit_that_is_there() {
+        let session = SessionId::parse("-x y").expect("valid");
+        let none = ways_on(&session, None);
+        assert!(
+            !none.contains("--at") && !none.contains("commit 0"),
+            "{none}"
+        );
+        for hint in [none, ways_on(&session, Some(7))] {
+            assert!(
+                hint.contains("`teamster sessions accept-loss --yes -- '-x y'`"),
+                "{hint}"
+            );
+        }
+        let some = ways_on(&session, Some(7));
+        assert!(
+            some.contains("`teamster sessions fork --at 7 -- '-x y'`"),
+            "{some}"
+        );
+    }
 }

@@ -41,6 +41,7 @@ impl Known {
                 self.last = begun - 1;
             }
             Told::CaughtUp | Told::Interrupted(_) => {}
+            Told::Hole(hole) => panic!("{hole} cannot be read"),
             Told::Unreadable { message, .. } => panic!("{message}"),
         }
     }

@@ -326,7 +326,9 @@ async fn a_file_that_cannot_be_used_is_replaced() {
 #[test]
 fn a_place_that_cannot_hold_a_file_is_named() {
     let dir = tempfile::tempdir().expect("a folder");
-    for path in [dir.path().to_owned(), dir.path().join("no/such/folder/x")] {
+    let folder = dir.path().join("folder");
+    std::fs::create_dir_all(folder.join("of somebody")).expect("made");
+    for path in [folder, dir.path().join("no/such/folder/x")] {
         let config = Config {
             file: Some(path.clone()),
         };
