@@ -86,7 +86,7 @@ pub(super) async fn is_running(client: &Client, id: &SessionId) -> Result<(), Fa
 async fn damage(client: &Client, id: &SessionId) -> Option<String> {
     let history = tokio::time::timeout(LOOK_MAX, client.history(id)).await;
     let damage = history.ok()?.ok()?.damage?;
-    let session = text::shell(id.as_str());
+    let session = text::operand(id.as_str());
     Some(display::terminal(&format!(
         "the log of session {id} is damaged: {damage}. It goes on from a snapshot, and what is lost does not come back by that. Look with \
          `teamster sessions show {session}`, keep what can be read with `teamster sessions export {session}`, and give up the \
