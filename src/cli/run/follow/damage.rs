@@ -48,7 +48,7 @@ impl Follower<'_> {
     }
 
     fn untold(&self, what: &str) -> Failure {
-        let session = text::shell(self.id.as_str());
+        let session = text::operand(self.id.as_str());
         Failure::new(Exit::Failed, "session.log_damaged", what).hint(format_args!(
             "`teamster sessions show {session}` shows what is there; send the message again under another key if it is to be \
              answered"
