@@ -43,6 +43,7 @@ use std::{
 };
 
 use clap::{Args, Parser, Subcommand, error::ErrorKind};
+use teamster_protocol::text;
 
 pub use exit::Exit;
 use failure::Failure;
@@ -193,11 +194,11 @@ fn misunderstood(out: &Output, error: &clap::Error) -> Exit {
             Exit::Completed
         }
         _ if out.is_text() => {
-            out.raw(&error.render().to_string());
+            out.raw(&plain(&error.render().to_string()));
             Exit::Usage
         }
         _ => {
-            let text = error.render().to_string();
+            let text = plain(&error.render().to_string());
             let message = text.trim_end().trim_start_matches("error: ").to_owned();
             out.failure(
                 &Failure::usage("cli.usage", message).hint("`teamster --help` shows all commands"),
@@ -206,6 +207,41 @@ fn misunderstood(out: &Output, error: &clap::Error) -> Exit {
             Exit::Usage
         }
     }
+}
+
+/// What is said of a wrong command line, so that what was typed neither fills the screen nor drives it, and in words that are not those of
+/// a reader of numbers.
+fn plain(text: &str) -> String {
+    const LINE_BYTES_MAX: usize = 400;
+    let lines = text.lines().map(|line| {
+        let line = [
+            ("invalid digit found in string", "that is no whole number"),
+            (
+                "cannot parse integer from empty string",
+                "that is no whole number",
+            ),
+            (
+                "number too large to fit in target type",
+                "that number is too large",
+            ),
+            ("is not in 1..18446744073709551615", "is not 1 or more"),
+        ]
+        .iter()
+        .fold(line.to_owned(), |line, (from, to)| line.replace(from, to));
+        if line.len() <= LINE_BYTES_MAX {
+            return teamster_core::display::terminal(&line);
+        }
+        // What is wrong with a value stands behind it.
+        let half = LINE_BYTES_MAX / 2;
+        let (head, tail) = (text::head(&line, half), text::tail(&line, half));
+        let left_out = line.len() - head.len() - tail.len();
+        teamster_core::display::terminal(&format!(
+            "{head}... [{left_out} bytes left out] ...{tail}"
+        ))
+    });
+    let mut shown = lines.collect::<Vec<String>>().join("\n");
+    shown.push('\n');
+    shown
 }
 
 /// Runs the command; a bug in it is told in the wanted form and never as garbage on standard output.

@@ -135,7 +135,18 @@ pub(super) async fn run(global: &Global, out: &Output, command: Command) -> Resu
     }
 }
 
+/// An empty list of a session that was never there would look like an answer. One whose log cannot be read is there.
+async fn must_be(client: &Client, session: Option<&SessionId>) -> Result<(), Failure> {
+    match session {
+        Some(session) if matches!(client.mesh().log().tail(session).await, Ok(None)) => {
+            Err(crate::client::Error::NoSession(session.to_string()).into())
+        }
+        _ => Ok(()),
+    }
+}
+
 async fn list(out: &Output, client: &Client, options: &Ls) -> Result<Exit, Failure> {
+    must_be(client, options.session.as_ref()).await?;
     // The form of `show` and of `history`: a request, and what became of it once something has.
     let pending: Vec<GetReply> = client
         .pending(options.session.as_ref())
@@ -173,6 +184,7 @@ async fn list(out: &Output, client: &Client, options: &Ls) -> Result<Exit, Failu
 }
 
 async fn history(out: &Output, client: &Client, options: History) -> Result<Exit, Failure> {
+    must_be(client, options.session.as_ref()).await?;
     let request = ApprovalsRequest {
         session_id: options.session,
         limit: Some(options.limit),

@@ -275,8 +275,11 @@ fn standard_input(how: &str) -> Result<String, Failure> {
                 format_args!("cannot read standard input: {error}"),
             )
         })?;
-    String::from_utf8(bytes)
-        .map_err(|_| Failure::usage("cli.stdin", "standard input is not valid UTF-8"))
+    String::from_utf8(bytes).map_err(|_| {
+        Failure::usage("cli.stdin", "standard input is not valid UTF-8").hint(format_args!(
+            "pipe UTF-8 text in, or give it as an argument: {how} \"...\""
+        ))
+    })
 }
 
 /// What a new session is created with.

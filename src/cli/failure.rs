@@ -30,7 +30,7 @@ impl Failure {
         Self {
             exit,
             code: code.to_owned(),
-            message: message.to_string(),
+            message: bounded(&message.to_string()),
             hint: None,
         }
     }
@@ -93,12 +93,19 @@ impl From<Fault> for Failure {
     }
 }
 
+/// What is said of something that was typed does not fill the screen with it.
+fn bounded(message: &str) -> String {
+    const BYTES_MAX: usize = 4096;
+    text::cut(message, BYTES_MAX)
+}
+
 /// What to do about the faults that the mesh itself makes.
 fn hint_for(fault: &Fault) -> Option<String> {
     let hint = match fault.code.as_str() {
         "mesh.no_responders" | "mesh.callee_lost" => {
             "no worker answers: `teamster doctor` shows what runs, `teamster up` starts all"
         }
+        "mesh.address" => "write nats://HOST:PORT, or several of them joined by commas",
         "mesh.credentials" => {
             "name the right ones: `--creds PATH`, a directory that holds <worker>.creds, or one file; `teamster doctor` looks at them"
         }

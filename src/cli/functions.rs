@@ -118,6 +118,11 @@ async fn list(global: &Global, out: &Output, options: Ls) -> Result<Exit, Failur
             for line in show::columns(&rows) {
                 out.line(&display::terminal(&line))?;
             }
+            if rows.is_empty() {
+                out.note(&display::terminal(&format!(
+                    "no function that is served begins with {prefix:?}; `teamster functions ls` lists all"
+                )));
+            }
         }
     }
     Ok(Exit::Completed)
@@ -171,6 +176,11 @@ async fn call(global: &Global, out: &Output, options: Call) -> Result<Exit, Fail
         None => None,
     };
     let client = reach::client(global, out, Absent::Resume).await?;
+    if let Some(session) = &options.session
+        && matches!(client.mesh().log().tail(session).await, Ok(None))
+    {
+        return Err(Error::NoSession(session.to_string()).into());
+    }
     let function = options.function.clone();
     let reply = client
         .call(DirectCall {
@@ -214,6 +224,9 @@ fn brief(description: &str) -> String {
 fn formed(error: Error, function: &FunctionId) -> Failure {
     let is_request = matches!(&error, Error::Fault(fault) if fault.class == FaultClass::Caller);
     let failure = Failure::from(error);
+    if failure.code == "fs.no_workspace" {
+        return failure.hint("name the directory that it may touch: `--workspace DIR`");
+    }
     if is_request && failure.hint.is_none() {
         let function = text::operand(function.as_str());
         return failure.hint(format_args!(

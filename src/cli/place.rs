@@ -113,7 +113,8 @@ pub(super) fn workspace(flag: Option<&Path>) -> Result<PathBuf, Failure> {
         return Err(Failure::usage(
             "cli.workspace",
             format_args!("the workspace {} is no directory", path.display()),
-        ));
+        )
+        .hint("name a directory: `--workspace DIR`"));
     }
     if path.to_str().is_none() {
         return Err(Failure::usage(
@@ -122,7 +123,8 @@ pub(super) fn workspace(flag: Option<&Path>) -> Result<PathBuf, Failure> {
                 "the path of the workspace {} is not valid UTF-8",
                 path.display()
             ),
-        ));
+        )
+        .hint("rename it, or name another one: `--workspace DIR`"));
     }
     Ok(path)
 }

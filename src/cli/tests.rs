@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Parser as _, error::ErrorKind};
 
-use super::Cli;
+use super::{Cli, plain};
 
 /// What stands for something that the reader puts in, and an example of it.
 const EXAMPLES: &[(&str, &str)] = &[
@@ -151,4 +151,36 @@ fn cli_1_every_command_that_is_named_can_be_typed() {
     }
     assert!(count > 80, "the pages name commands: {count}");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_wrong_word_is_told_in_words_and_fills_or_drives_no_screen() {
+    for (arguments, says, never) in [
+        (
+            vec!["teamster", "events", "--after", "x"],
+            "no whole number",
+            "digit",
+        ),
+        (
+            vec!["teamster", "sessions", "fork", "s", "--at", "0"],
+            "is not 1 or more",
+            "18446744073709551615",
+        ),
+        (
+            vec!["teamster", "stop", "a\u{1b}[2Jb"],
+            "\\u{1b}[2J",
+            "\u{1b}",
+        ),
+    ] {
+        let error = Cli::try_parse_from(&arguments).expect_err("wrong");
+        let told = plain(&error.render().to_string());
+        assert!(told.contains(says) && !told.contains(never), "{told:?}");
+    }
+    let long = "a".repeat(100_000);
+    let error = Cli::try_parse_from(["teamster", "stop", &long]).expect_err("wrong");
+    let told = plain(&error.render().to_string());
+    assert!(told.len() < 1000, "{}", told.len());
+    // Both the beginning and what is wrong with it are there.
+    assert!(told.starts_with("error: invalid value 'aaa"), "{told}");
+    assert!(told.contains("128 bytes"), "{told}");
 }

@@ -117,6 +117,11 @@ impl Error {
                         .to_owned(),
                 ),
             ),
+            Self::Topology(teamster_mesh::Error::Address { .. }) => (
+                Exit::Usage,
+                "host.topology",
+                Some("write nats://HOST:PORT, or several of them joined by commas".to_owned()),
+            ),
             Self::Topology(_) => (
                 Exit::Unavailable,
                 "host.topology",

@@ -343,6 +343,9 @@ fn report(out: &Output, dry_run: bool, done: &[Done]) -> Result<Exit, Failure> {
             .collect();
         out.document(&json!({ "v": 1, "dry_run": dry_run, "sections": sections }))?;
     }
+    if done.is_empty() {
+        out.note("the file names no section; nothing was changed");
+    }
     for one in done {
         if let Some(note) = one
             .taken

@@ -33,6 +33,7 @@ pub(super) fn section(path: &[String]) -> Result<(&'static Kind, Vec<String>), F
             "config.key",
             "name a key, for example harness.default_model",
         )
+        .hint("`teamster config explain` shows all keys")
     })?;
     if let Some(kind) = named(first) {
         return Ok((kind, rest.to_vec()));

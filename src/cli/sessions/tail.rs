@@ -59,6 +59,13 @@ pub(super) async fn run(out: &Output, client: &Client, options: &Tail) -> Result
         tailer.commit(*seq, commit)?;
         phase = commit.head.phase;
     }
+    let newest = commits.last().map_or(0, |(_, commit)| commit.n);
+    if let Some(after) = options.after.filter(|after| *after > newest) {
+        let session = display::terminal(options.session.as_str());
+        out.note(&format!(
+            "the log of {session} ends at commit {newest}: nothing stands behind {after} yet"
+        ));
+    }
     let mut watch = client.watch(&options.session, last);
     let mut interrupts = signal(SignalKind::interrupt()).map_err(|error| {
         Failure::new(

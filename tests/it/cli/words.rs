@@ -334,3 +334,98 @@ async fn what_was_left_out_is_said_without_an_escape() {
     assert!(!explained.contains("\\u2026"), "{explained}");
     stop(up).await;
 }
+
+/// Whatever is wrong with a word of a command, what to type next is said, and the code is that of the table.
+#[tokio::test]
+async fn a_wrong_word_of_a_command_says_what_to_type_next() {
+    let place = talking();
+    let up = place.up().await;
+    say(&place, "s", "a kiwi").await;
+    let file = place.file("file").display().to_string();
+    std::fs::write(&file, "x").expect("written");
+    let long = "k".repeat(100_000);
+    for (arguments, want, says) in [
+        (
+            &["approvals", "ls", "--session", "none"][..],
+            (1, "session.not_found"),
+            "sessions ls",
+        ),
+        (
+            &["approvals", "history", "--session", "none"],
+            (1, "session.not_found"),
+            "sessions ls",
+        ),
+        (
+            &[
+                "functions",
+                "call",
+                "fs::read",
+                "{\"path\":\"x\"}",
+                "--session",
+                "none",
+            ],
+            (1, "session.not_found"),
+            "sessions ls",
+        ),
+        (
+            &["functions", "call", "fs::read", "{\"path\":\"x\"}"],
+            (2, "fs.no_workspace"),
+            "`--workspace DIR`",
+        ),
+        (
+            &["run", "hi", "--workspace", &file],
+            (2, "cli.workspace"),
+            "`--workspace DIR`",
+        ),
+        (
+            &["config", "unset", ""],
+            (2, "config.key"),
+            "config explain",
+        ),
+        (
+            &["config", "get", &long],
+            (2, "config.key"),
+            "config explain",
+        ),
+        (
+            &["--nats", "http://127.0.0.1:1", "sessions", "ls"],
+            (2, "mesh.address"),
+            "nats://HOST:PORT",
+        ),
+        (
+            &["--nats", "nats://127.0.0.1:99999", "events"],
+            (2, "mesh.address"),
+            "nats://HOST:PORT",
+        ),
+        (
+            &["--nats", "http://x", "worker", "router"],
+            (2, "host.topology"),
+            "nats://HOST:PORT",
+        ),
+    ] {
+        let arguments = [arguments, &["--json"]].concat();
+        let output = place.run(&arguments).await;
+        check_failure(&arguments, &output, want);
+        let error = document(&output)["error"].clone();
+        let hint = error["hint"].as_str().unwrap_or_default();
+        assert!(hint.contains(says), "{arguments:?}: {error}");
+        assert!(output.stderr.len() < 10_000, "{}", output.stderr.len());
+    }
+    for (arguments, says) in [
+        (
+            &["functions", "ls", "none"][..],
+            "`teamster functions ls` lists all",
+        ),
+        (
+            &["sessions", "tail", "s", "--after", "999"],
+            "nothing stands behind 999 yet",
+        ),
+        (&["config", "apply", "/dev/null"], "nothing was changed"),
+    ] {
+        let output = place.run(arguments).await;
+        assert_eq!(code(&output), 0, "{arguments:?}");
+        let words = text(&output.stderr);
+        assert!(words.contains(says), "{arguments:?}: {words}");
+    }
+    stop(up).await;
+}

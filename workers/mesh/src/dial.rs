@@ -44,7 +44,10 @@ pub(crate) async fn dial(
         url: without_password(&options.url),
         source,
     };
-    let addresses = addresses(&options.url).map_err(|error| failed(Box::new(error)))?;
+    let addresses = addresses(&options.url).map_err(|error| Error::Address {
+        url: without_password(&options.url),
+        source: Box::new(error),
+    })?;
     let deadline = deadline(patience);
     let (sender, link) = watch::channel(Link::default());
     let mut pauses = Pauses::new(PAUSE_MIN, PAUSE_MAX);

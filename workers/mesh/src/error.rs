@@ -15,6 +15,15 @@ pub enum Error {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// What should be the address of a server is none.
+    #[error("{url:?} is no address of a NATS server")]
+    Address {
+        /// What was given, without a password.
+        url: String,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The credentials cannot be read, or the broker does not take them.
     #[error("cannot log in to NATS at {url}")]
     Credentials {
@@ -121,6 +130,7 @@ impl From<Error> for Fault {
             Error::NoResponders { .. } => ("mesh.no_responders", FaultClass::Gone),
             Error::Timeout { .. } => ("mesh.timeout", FaultClass::Busy),
             Error::Connect { .. } | Error::Request { .. } => ("mesh.unavailable", FaultClass::Busy),
+            Error::Address { .. } => ("mesh.address", FaultClass::Caller),
             Error::Credentials { .. } => ("mesh.credentials", FaultClass::Internal),
             Error::Damaged { .. } => ("mesh.damaged", FaultClass::Internal),
             Error::Malformed { .. } | Error::Unreadable { .. } => {

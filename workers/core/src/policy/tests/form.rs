@@ -105,3 +105,57 @@ fn an_error_names_line_and_column() {
          (did you mean `allow`?)"
     );
 }
+
+/// CONF-1: whatever stands in the place of a value of another kind, the mistake names the line, the key and what was expected, in words
+/// that are no names of types.
+#[test]
+fn conf_1_a_wrong_type_in_a_policy_names_its_place_and_what_was_expected() {
+    let rule = |condition: &str| {
+        format!(
+            "version: 1\nlayers:\n  - name: a\n    rules:\n      - effect: ask\n        {condition}\n"
+        )
+    };
+    let texts = [
+        ("5".to_owned(), "expected a mapping"),
+        ("version: x".to_owned(), "version: "),
+        ("version: 1\nlayers: 5".to_owned(), "layers: "),
+        ("version: 1\nlayers: [5]".to_owned(), "layers[0]: "),
+        (
+            "version: 1\nlayers: [{name: {}}]".to_owned(),
+            "layers[0].name: ",
+        ),
+        (
+            "version: 1\nlayers: [{name: a, rules: 3}]".to_owned(),
+            "layers[0].rules: ",
+        ),
+        (
+            "version: 1\nlayers: [{name: a, rules: [3]}]".to_owned(),
+            "layers[0].rules[0]: ",
+        ),
+        ("version: 1\ndefaults: 5".to_owned(), "defaults: "),
+        (
+            "version: 1\ndefaults: {read: [1]}".to_owned(),
+            "defaults.read: ",
+        ),
+        (rule("function: [x]"), "rules[0].function: "),
+        (rule("class: 5"), "rules[0].class: "),
+        (rule("class: [5]"), "rules[0].class[0]: "),
+        (rule("data: {}"), "rules[0].data: "),
+        (rule("trust: 1.5"), "rules[0].trust: "),
+        (rule("target: {a: 1}"), "rules[0].target: "),
+        (rule("when: 5"), "rules[0].when: "),
+        (rule("when: {/a: [[1]]}"), "rules[0].when./a: "),
+        (rule("ttl_s: x"), "rules[0].ttl_s: "),
+        (rule("ttl_s: -1"), "rules[0].ttl_s: "),
+    ];
+    for (text, says) in texts {
+        let error = super::super::file::File::parse(&text).expect_err(&text);
+        let told = error.to_string();
+        assert!(told.starts_with("line "), "{text}: {told}");
+        assert!(told.contains(says), "{text}: {told}");
+        assert!(told.contains("expected "), "{text}: {told}");
+        for name in ["struct ", "u64", "u32", "a sequence", "enum"] {
+            assert!(!told.contains(name), "{text}: {told}");
+        }
+    }
+}
