@@ -162,16 +162,12 @@ impl Client {
         self.operate_again("harness::status", &request).await
     }
 
-    /// What waits for a person, oldest first.
-    pub async fn pending(
-        &self,
-        session: Option<&SessionId>,
-    ) -> Result<Vec<approval::Pending>, Error> {
+    /// What waits for a person, oldest first, and of which sessions not everything can be read.
+    pub async fn pending(&self, session: Option<&SessionId>) -> Result<approval::ListReply, Error> {
         let request = approval::ListRequest {
             session_id: session.cloned(),
         };
-        let reply: approval::ListReply = self.operate_again("approval::list", &request).await?;
-        Ok(reply.pending)
+        self.operate_again("approval::list", &request).await
     }
 
     /// One request for a decision and what became of it.

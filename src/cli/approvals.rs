@@ -1,5 +1,7 @@
 //! `teamster approvals`: see and decide what waits for a person.
 
+mod damage;
+
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -115,17 +117,23 @@ pub(super) async fn run(global: &Global, out: &Output, command: Command) -> Resu
     match command {
         Command::Ls(options) => list(out, &client, &options).await,
         Command::Show(options) => {
-            let reply = client.approval(&options.approval).await?;
+            let reply = damage::find(&client, &options.approval).await?;
             if out.is_text() {
                 out.text(&show::get(&reply, show::now_ms()))?;
             } else {
                 out.document(&show::versioned(&reply))?;
             }
+            if let Err(failure) = damage::check(&client, &reply).await {
+                out.note(&format!(
+                    "warning: nobody takes up a decision now: {failure}"
+                ));
+            }
             Ok(Exit::Completed)
         }
         Command::Approve(options) => approve(out, &client, options, edited).await,
         Command::Deny(options) => {
-            let reply = client.approval(&options.approval).await?;
+            let reply = damage::find(&client, &options.approval).await?;
+            damage::check(&client, &reply).await?;
             let decision = Decision::Deny {
                 reason: options.reason,
             };
@@ -148,9 +156,11 @@ async fn must_be(client: &Client, session: Option<&SessionId>) -> Result<(), Fai
 async fn list(out: &Output, client: &Client, options: &Ls) -> Result<Exit, Failure> {
     must_be(client, options.session.as_ref()).await?;
     // The form of `show` and of `history`: a request, and what became of it once something has.
-    let pending: Vec<GetReply> = client
-        .pending(options.session.as_ref())
-        .await?
+    let session = options.session.as_ref();
+    let reply = client.pending(session).await?;
+    let damaged = damage::logs(client, session, reply.damaged).await;
+    let pending: Vec<GetReply> = reply
+        .pending
         .into_iter()
         .map(|request| GetReply {
             request,
@@ -158,7 +168,9 @@ async fn list(out: &Output, client: &Client, options: &Ls) -> Result<Exit, Failu
         })
         .collect();
     match out.format {
-        Format::Json => out.document(&json!({ "v": 1, "pending": pending }))?,
+        Format::Json => out.document(&json!({
+            "v": 1, "pending": pending, "damaged": damaged,
+        }))?,
         Format::JsonLines => {
             for one in &pending {
                 out.document(one)?;
@@ -180,6 +192,7 @@ async fn list(out: &Output, client: &Client, options: &Ls) -> Result<Exit, Failu
             }
         }
     }
+    damage::warn(out, &damaged);
     Ok(Exit::Completed)
 }
 
@@ -245,8 +258,9 @@ async fn approve(
     options: Approve,
     edited: Option<Arguments>,
 ) -> Result<Exit, Failure> {
-    let reply = client.approval(&options.approval).await?;
+    let reply = damage::find(client, &options.approval).await?;
     refuse_dead(&reply)?;
+    damage::check(client, &reply).await?;
     let decision = match edited {
         Some(arguments) => Decision::Edit { arguments },
         None => Decision::Approve,

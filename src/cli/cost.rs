@@ -69,7 +69,9 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
     match out.format {
         Format::Json => {
             let rows: Vec<Value> = reply.rows.iter().map(row).collect();
-            out.document(&json!({ "v": 1, "rows": rows, "total": sum(&reply.total) }))?;
+            out.document(&json!({
+                "v": 1, "rows": rows, "total": sum(&reply.total), "incomplete": reply.incomplete,
+            }))?;
         }
         Format::JsonLines => {
             for one in &reply.rows {
@@ -89,6 +91,16 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
                 );
             }
         }
+    }
+    if reply.incomplete > 0 {
+        out.note(&format!(
+            "at least: {} damaged, so that not all can be read that was spent; `teamster doctor` and `teamster sessions ls` name \
+             what is damaged",
+            match reply.incomplete {
+                1 => "the log of 1 session is or was".to_owned(),
+                count => format!("the logs of {count} sessions are or were"),
+            }
+        ));
     }
     Ok(Exit::Completed)
 }
@@ -270,6 +282,7 @@ mod tests {
                 sum: sum(1_500_000, 1),
             }],
             total: sum(1_500_000, 1),
+            incomplete: 0,
         };
         let text = table(&[CostBy::Day, CostBy::Model], &reply);
         let want = "\

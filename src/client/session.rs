@@ -108,6 +108,8 @@ pub struct Session {
     unassigned: Vec<(u64, MessageId)>,
     /// The number of the last commit.
     n: u64,
+    /// The number of the one before it.
+    before: u64,
     /// The deletion behind which commits are counted.
     buried: u64,
     /// Whether the session is deleted. What is known of it stays until another one begins, for whoever was watching it.
@@ -170,7 +172,7 @@ impl Session {
             self.created_at_ms = commit.at_ms;
         }
         self.look_for_gap(commit);
-        self.n = commit.n;
+        self.before = std::mem::replace(&mut self.n, commit.n);
         self.commits = commit.n.saturating_sub(self.buried);
         self.updated_at_ms = commit.at_ms;
         self.phase = Some(commit.head.phase);
@@ -227,7 +229,7 @@ impl Session {
                 self.message(message, *appended);
                 None
             }
-            Event::LossAccepted { lost_from, .. } => self.give_up(*lost_from, at_ms),
+            Event::LossAccepted { .. } => self.give_up(event, at_ms),
             Event::TurnStarted {
                 turn,
                 number,

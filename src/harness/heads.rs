@@ -56,12 +56,16 @@ impl Heads {
 
     /// Writes what is pending, now and then, and once more at the end.
     pub(super) async fn keep(&self, mesh: &Mesh, cancel: &CancellationToken) {
-        while !cancel.is_cancelled() {
+        loop {
             tokio::select! {
                 () = cancel.cancelled() => {}
                 () = tokio::time::sleep(limits::HEADS_EVERY) => {}
             }
+            let is_last = cancel.is_cancelled();
             self.flush(mesh).await;
+            if is_last {
+                break;
+            }
         }
         // What was told last is not to be lost with the connection.
         if let Err(error) = mesh.flush().await {

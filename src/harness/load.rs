@@ -388,7 +388,8 @@ fn salvage(damage: &Damage, snapshot: Option<&State>, survey: &Survey) -> Salvag
         .filter(|commit| commit.session == kept.session)
         .collect();
     let mut salvage = Salvage::of(kept, snapshot, &behind, survey.unreadable > 0);
-    salvage.loss.upto = damage.n_max;
+    let reached = snapshot.map(|state| state.n);
+    salvage.bound(kept.n, reached, &behind, damage.n_max);
     salvage.loss.unreadable = survey.unreadable;
     salvage
 }

@@ -202,7 +202,7 @@ impl Operator {
             .await
             .ok()?
             .ok()?;
-        pending.into_iter().next()
+        pending.pending.into_iter().next()
     }
 
     /// Approves until it is known that a decision counts.

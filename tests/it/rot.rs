@@ -373,6 +373,9 @@ async fn sec_55_a_log_that_was_begun_anew_over_an_unreadable_end_is_mended() {
         lost_from: 1,
         kept: Digest::ZERO,
         message: "it ends at sequence 0".to_owned(),
+        turns: 0,
+        spent: Vec::new(),
+        unknown: 0,
     }];
     let body = Bytes::from(wrong.encode().expect("encodes"));
     scene

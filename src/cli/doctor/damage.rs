@@ -230,6 +230,9 @@ mod tests {
                 lost_from: 2,
                 kept: Digest::of(&first),
                 message: "torn".to_owned(),
+                turns: 0,
+                spent: Vec::new(),
+                unknown: 0,
             };
             let acceptance = commit(9, Digest::of(&broken), Phase::Idle, vec![accepted]);
             let log = [first.clone(), broken, acceptance];

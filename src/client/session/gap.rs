@@ -8,6 +8,7 @@ use teamster_protocol::{
     Commit,
     commit::Phase,
     event::{EndReason, Event},
+    usage::Spent,
 };
 
 use super::{Happening, Session, Turn, end};
@@ -40,9 +41,25 @@ impl Session {
     }
 
     /// What is behind the commit that was kept does not count any more, and no turn is open now.
-    pub(super) fn give_up(&mut self, lost_from: u64, at_ms: u64) -> Option<Happening> {
+    pub(super) fn give_up(&mut self, event: &Event, at_ms: u64) -> Option<Happening> {
+        let Event::LossAccepted {
+            lost_from,
+            turns,
+            spent,
+            ..
+        } = event
+        else {
+            return None;
+        };
+        // Who has read what does not count has counted its turns and what they spent.
+        if self.before < *lost_from {
+            self.turns = self.turns.saturating_add(*turns);
+            for row in spent {
+                self.add_spent(row);
+            }
+        }
         self.gap_at = None;
-        self.unassigned.retain(|(n, _)| *n < lost_from);
+        self.unassigned.retain(|(n, _)| n < lost_from);
         if self.ends_turn {
             return None; // it has an event of its own
         }
@@ -52,6 +69,14 @@ impl Session {
             message: "a part of the session's log was lost".to_owned(),
         };
         Some(end(turn, &reason, at_ms))
+    }
+
+    fn add_spent(&mut self, row: &Spent) {
+        self.usage.add(&row.usage);
+        self.cost_is_partial |= row.unpriced > 0 && row.usage.total() > 0;
+        if row.generations > row.unpriced {
+            self.cost = Some(self.cost.unwrap_or_default().plus(row.cost));
+        }
     }
 
     /// The turn that an event is of, where the commit that began it is missing: nothing but a turn has such events.

@@ -260,6 +260,9 @@ fn accepted(lost_from: u64) -> Event {
         lost_from,
         kept: Digest::ZERO,
         message: "a commit cannot be read".to_owned(),
+        turns: 0,
+        spent: Vec::new(),
+        unknown: 0,
     }
 }
 

@@ -56,14 +56,24 @@ async fn accept(
         let lost = damage.as_ref().map_or_else(String::new, |damage| {
             format!(". It gives up {}", damage.salvage.loss.words())
         });
+        let kept = damage.as_ref().map_or(0, |damage| damage.state.n);
+        let number = kept.to_string();
+        let at = text::shell(&number);
         let session = text::operand(session.as_str());
+        let fork = if kept > 0 {
+            format!(
+                "; `teamster sessions fork --at={at} {session}` begins another session from what stands before the damage"
+            )
+        } else {
+            String::new()
+        };
         return Err(Fault::caller(
             "harness.confirm_needed",
             format_args!("a loss is accepted for good, so that it must be confirmed{lost}"),
         )
         .hint(format_args!(
-            "look at what is left with `teamster sessions tail --after 0 {session}`; then `teamster sessions accept-loss \
-             --yes {session}`"
+            "look at what is left with `teamster sessions tail --after 0 {session}`, and keep a copy of it with `teamster sessions \
+             export {session}`{fork}. Then `teamster sessions accept-loss --yes {session}`"
         )));
     }
     let damage = check(&session, damage)?;

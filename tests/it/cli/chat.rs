@@ -128,7 +128,7 @@ async fn the_code_is_that_of_the_last_turn(place: &Place) {
     );
     let next = error["hint"].as_str().expect("a hint");
     assert!(
-        next.ends_with("send the rest with: teamster chat --session held"),
+        next.ends_with("send the rest with: teamster chat --session=held"),
         "{next}"
     );
     let output = script(place, &["--session", "held as text"], b"write\n").await;

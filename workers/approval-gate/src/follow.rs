@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use teamster_core::turn::fold::counting;
+use teamster_core::turn::fold::{counting, damage_of};
 use teamster_mesh::{
     Error, Mesh,
     log::{From, Stored},
@@ -81,6 +81,10 @@ async fn catch_up(
         stored = mesh.log().read(session, 0, last.seq).await?;
     }
     let bytes: Vec<(u64, &[u8])> = stored.iter().map(|one| (one.seq, &*one.body)).collect();
+    if after == 0 || stored.iter().any(|one| accepts_loss(&one.body)) {
+        // Where a log goes on behind a damage, what was asked in the part that is missing is not known here.
+        inbox.note_damage(session, damage_of(session, &bytes));
+    }
     match counting(session, &bytes) {
         Ok(commits) => inbox.fold(session, commits.iter().map(|(seq, commit)| (*seq, commit))),
         // One session that cannot be read must not hide the requests of the others.

@@ -2,18 +2,21 @@
 //! id, from the log.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use teamster_protocol::{
     ApprovalId, Commit, SessionId,
-    function::approval::{GetReply, Pending},
-    limits,
+    function::approval::{DamagedLog, GetReply, Pending},
+    limits, text,
 };
 use tokio::sync::watch;
 
 use crate::ledger::Ledger;
+
+/// Sessions with damaged logs that one answer names.
+const DAMAGED_LISTED_MAX: usize = 100;
 
 /// The sessions that have or had open requests, each up to a sequence of its log.
 pub(crate) struct Inbox {
@@ -28,6 +31,8 @@ struct Sessions {
     bytes: usize,
     /// Counts the foldings; the greatest is the latest.
     clock: u64,
+    /// Sessions of whose logs not everything can be read, and what is wrong.
+    damaged: BTreeMap<SessionId, String>,
 }
 
 #[derive(Default)]
@@ -100,8 +105,34 @@ impl Inbox {
         self.changed.send_modify(|version| *version += 1);
     }
 
+    /// Notes what is wrong with a session's log, or that nothing is.
+    pub(crate) fn note_damage(&self, session: &SessionId, why: Option<String>) {
+        let mut sessions = self.lock();
+        match why {
+            Some(why) if sessions.damaged.len() < limits::INBOX_SESSIONS_MAX => {
+                sessions.damaged.insert(session.clone(), why);
+            }
+            Some(_) => {}
+            None => drop(sessions.damaged.remove(session)),
+        }
+    }
+
+    /// The sessions of whose logs not everything can be read, of one session or of all.
+    pub(crate) fn damaged(&self, session: Option<&SessionId>) -> Vec<DamagedLog> {
+        let sessions = self.lock();
+        let mine = sessions.damaged.iter();
+        mine.filter(|(id, _)| session.is_none_or(|wanted| wanted == *id))
+            .take(DAMAGED_LISTED_MAX)
+            .map(|(id, why)| DamagedLog {
+                session_id: id.clone(),
+                message: text::cut(why, limits::FAULT_TEXT_BYTES_MAX),
+            })
+            .collect()
+    }
+
     /// Forgets a session.
     pub(crate) fn forget(&self, session: &SessionId) {
+        self.note_damage(session, None);
         self.lock().take(session);
         self.changed.send_modify(|version| *version += 1);
     }

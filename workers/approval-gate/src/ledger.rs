@@ -35,12 +35,11 @@ impl Ledger {
                 }
             }
             Event::TurnStarted { turn, .. } => self.turn = Some(turn.clone()),
+            Event::TurnEnded { .. } => self.turn = None,
             Event::ApprovalRequested { .. } => {
-                // A request outside of a turn cannot be; a log that has one is left to its session to refuse.
-                let turn = self.turn.as_ref();
-                if let Some(request) =
-                    turn.and_then(|turn| Pending::of(event, session, turn, at_ms))
-                {
+                // Where the beginning of its turn cannot be read, the call is decided all the same.
+                let turn = self.turn.clone().unwrap_or_else(TurnId::unknown);
+                if let Some(request) = Pending::of(event, session, &turn, at_ms) {
                     let approval = request.approval_id.clone();
                     self.entries.entry(approval).or_insert(GetReply {
                         request,

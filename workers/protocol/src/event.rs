@@ -337,6 +337,15 @@ pub enum Event {
         kept: Digest,
         /// What was wrong.
         message: String,
+        /// Turns that began in what does not count, as far as is known: later ones are numbered on.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        turns: u64,
+        /// What was spent in what does not count, as far as is known: it is spent all the same.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        spent: Vec<Spent>,
+        /// Commits of which nobody knows any more what was spent in them.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        unknown: u64,
     },
     /// Another harness took the running turn over.
     TookOver {

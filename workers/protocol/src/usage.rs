@@ -35,6 +35,15 @@ impl Usage {
         .fold(0, u64::saturating_add)
     }
 
+    /// Takes away what was added before.
+    pub fn subtract(&mut self, other: &Self) {
+        self.input = self.input.saturating_sub(other.input);
+        self.cache_read = self.cache_read.saturating_sub(other.cache_read);
+        self.cache_write = self.cache_write.saturating_sub(other.cache_write);
+        self.output = self.output.saturating_sub(other.output);
+        self.reasoning = self.reasoning.saturating_sub(other.reasoning);
+    }
+
     /// Adds another generation's tokens.
     pub fn add(&mut self, other: &Self) {
         self.input = self.input.saturating_add(other.input);
@@ -99,6 +108,15 @@ impl Spent {
         self.usage.add(&other.usage);
         self.cost = self.cost.plus(other.cost);
         self.unpriced = self.unpriced.saturating_add(other.unpriced);
+    }
+
+    /// Takes away what was added before; time and model stay.
+    pub fn subtract(&mut self, other: &Self) {
+        self.generations = self.generations.saturating_sub(other.generations);
+        self.attempts = self.attempts.saturating_sub(other.attempts);
+        self.usage.subtract(&other.usage);
+        self.cost = NanoUsd(self.cost.0.saturating_sub(other.cost.0));
+        self.unpriced = self.unpriced.saturating_sub(other.unpriced);
     }
 }
 

@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 use teamster_core::turn::{Fold, State, admin::is_tombstone};
 use teamster_mesh::head::Head;
-use teamster_protocol::{Commit, Event, Message, Phase, SessionId, function::session::SessionInfo};
+use teamster_protocol::{
+    Commit, Event, Message, Phase, SessionId, TurnId, function::session::SessionInfo,
+};
 
 use crate::message::{Split, preview, split};
 
@@ -29,6 +31,9 @@ pub(crate) struct Account {
     /// Why the log does not end where it seems to, if it does not.
     #[serde(default)]
     doubt: Option<String>,
+    /// The turn and the model of the part behind a break, as far as they can be read.
+    #[serde(default)]
+    behind: (Option<TurnId>, Option<String>),
 }
 
 /// What a stored commit means.
@@ -36,10 +41,11 @@ pub(crate) struct Account {
 pub(crate) enum Taken {
     /// It counts.
     Counts(Box<Counted>),
-    /// It does not follow from what was read of this session, which was whole until now.
-    Breaks,
-    /// It lies behind a break.
-    Lost,
+    /// It does not follow from what was read of this session, which was whole until now. What it says was spent and asked is told
+    /// all the same, if it can be read.
+    Breaks(Option<Box<Counted>>),
+    /// It lies behind a break; the same.
+    Lost(Option<Box<Counted>>),
 }
 
 /// A commit that counts.
@@ -74,6 +80,7 @@ impl Account {
             forked_from: None,
             seen_ms: 0,
             doubt: None,
+            behind: (None, None),
         }
     }
 
@@ -105,15 +112,15 @@ impl Account {
         // What comes now is behind what was in doubt: it follows, or is a break.
         self.doubt = None;
         let Some(commit) = self.fold.take(bytes, seq) else {
-            if let Ok(commit) = Commit::decode(bytes) {
-                self.seen_ms = self.seen_ms.max(commit.at_ms);
-            }
+            let lost = Commit::decode(bytes).ok();
+            let lost = lost.map(|commit| Box::new(self.lose(commit, (turn, asked_model))));
             return if was_broken {
-                Taken::Lost
+                Taken::Lost(lost)
             } else {
-                Taken::Breaks
+                Taken::Breaks(lost)
             };
         };
+        self.behind = (None, None);
         let mut added = self.fold.unload();
         let is_deletion = is_tombstone(&commit);
         if is_deletion {
@@ -143,6 +150,30 @@ impl Account {
             turn,
             is_deletion,
         }))
+    }
+
+    /// Takes a commit that does not count; `last` are turn and model where the log broke.
+    fn lose(&mut self, commit: Commit, last: (Option<TurnId>, Option<String>)) -> Counted {
+        self.seen_ms = self.seen_ms.max(commit.at_ms);
+        let before = (
+            self.behind.0.clone().or(last.0),
+            self.behind.1.clone().or(last.1),
+        );
+        for event in &commit.events {
+            if let Event::TurnStarted { turn, options, .. } = event {
+                self.behind.0 = Some(turn.clone());
+                let model = options.as_ref().and_then(|options| options.model.clone());
+                self.behind.1 = model.or(self.behind.1.take());
+            }
+        }
+        Counted {
+            commit,
+            first: 0,
+            messages: Vec::new(),
+            asked_model: before.1,
+            turn: before.0,
+            is_deletion: false,
+        }
     }
 
     fn note(&mut self, commit: &Commit) {

@@ -7,7 +7,7 @@ use teamster_mesh::{
     head::Head,
     log::{End, Stored},
 };
-use teamster_protocol::{Digest, Message, SessionId};
+use teamster_protocol::{Digest, Event, Message, SessionId};
 
 use crate::{
     account::{Account, Counted, DAMAGED, DELETED, Taken},
@@ -275,10 +275,11 @@ impl Writer<'_> {
                 self.has_deleted |= counted.is_deletion;
                 self.write(id, &read.session, &read.stored, &counted)?;
             }
-            Taken::Breaks => {
+            Taken::Breaks(lost) => {
                 self.broken.insert(read.session.clone(), read.stored.seq);
+                self.write_lost(id, &read.session, lost.as_deref())?;
             }
-            Taken::Lost => {}
+            Taken::Lost(lost) => self.write_lost(id, &read.session, lost.as_deref())?,
         }
         if let Some(last) = self.broken.get_mut(&read.session) {
             *last = read.stored.seq;
@@ -361,11 +362,32 @@ impl Writer<'_> {
             rows::bury(self.connection, id, &counted.commit)?;
             return approval::bury(self.connection, id, session, &counted.commit);
         }
+        rows::accept_loss(self.connection, id, &counted.commit)?;
         rows::place(self.connection, id, stored, &counted.commit)?;
         rows::values(self.connection, id, &counted.commit)?;
         rows::messages(self.connection, id, counted)?;
         rows::generations(self.connection, id, counted)?;
         approval::take(self.connection, id, session, counted)
+    }
+
+    /// What a commit that does not count says was spent and asked: whether or not the log folds, that was so.
+    fn write_lost(
+        &self,
+        id: i64,
+        session: &SessionId,
+        lost: Option<&Counted>,
+    ) -> Result<(), StoreError> {
+        let ends = |event: &Event| {
+            matches!(
+                event,
+                Event::LossAccepted { .. } | Event::SessionDeleted { .. }
+            )
+        };
+        let Some(lost) = lost.filter(|lost| !lost.commit.events.iter().any(ends)) else {
+            return Ok(());
+        };
+        rows::generations(self.connection, id, lost)?;
+        approval::take(self.connection, id, session, lost)
     }
 
     /// Writes the accounts that changed.

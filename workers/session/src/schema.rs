@@ -8,7 +8,7 @@ use crate::error::StoreError;
 /// Marks the file as ours (`PRAGMA application_id`).
 const APPLICATION: i32 = 0x7465_616d;
 /// Version of these tables. A file of another version is built anew; so is one of another version of the fold.
-const VERSION: i32 = 6;
+const VERSION: i32 = 7;
 
 /// `account` is what further commits are folded into, `info` what is answered: both JSON. The text of a message stands apart from
 /// the rest of it, so that the index reads it without keeping it again. `place` says where the commits that count lie in the log;

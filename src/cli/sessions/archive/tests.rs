@@ -70,6 +70,9 @@ fn accepted(n: u64, before: &[u8]) -> Vec<u8> {
         lost_from: 2,
         kept: Digest::ZERO,
         message: "torn".to_owned(),
+        turns: 0,
+        spent: Vec::new(),
+        unknown: 0,
     };
     commit(n, Digest::of(before), vec![accepted])
 }

@@ -143,19 +143,7 @@ fn about_the_session() -> Vec<Event> {
                 seq: 49,
                 at_ms: AT_MS,
             }],
-            spent: vec![Spent {
-                at_ms: AT_MS - AT_MS % limits::SPENT_SLOT_MS,
-                model: "openai/gpt-5".to_owned(),
-                generations: 2,
-                attempts: 2,
-                usage: Usage {
-                    input: 2400,
-                    output: 310,
-                    ..Usage::default()
-                },
-                cost: NanoUsd(6_100_000),
-                unpriced: 0,
-            }],
+            spent: vec![spent(2)],
         },
         Event::AppendWaits {
             by: owner(),
@@ -339,10 +327,29 @@ fn about_the_rest() -> Vec<Event> {
             lost_from: 9,
             kept: Digest::of("commit 8"),
             message: "commit 9 is missing".to_owned(),
+            turns: 1,
+            spent: vec![spent(1)],
+            unknown: 1,
         },
         Event::TookOver {
             from: Incarnation::parse("0193a1").expect("valid"),
             attempt: 1,
         },
     ]
+}
+
+fn spent(generations: u64) -> Spent {
+    Spent {
+        at_ms: AT_MS - AT_MS % limits::SPENT_SLOT_MS,
+        model: "openai/gpt-5".to_owned(),
+        generations,
+        attempts: generations,
+        usage: Usage {
+            input: 1200 * generations,
+            output: 155 * generations,
+            ..Usage::default()
+        },
+        cost: NanoUsd(3_050_000 * generations),
+        unpriced: 0,
+    }
 }

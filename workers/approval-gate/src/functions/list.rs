@@ -24,6 +24,7 @@ pub(super) fn function(gate: &Arc<Gate>) -> Result<Function, ParseError> {
         let pending = gate
             .inbox
             .list(request.session_id.as_ref(), crate::now_ms());
-        async { Ok(ListReply { pending }) }
+        let damaged = gate.inbox.damaged(request.session_id.as_ref());
+        async { Ok(ListReply { pending, damaged }) }
     }))
 }

@@ -9,7 +9,7 @@ use teamster_core::{policy::LAYER_DEFAULTS, schema};
 use teamster_mesh::{Ctx, Function};
 use teamster_protocol::{
     Arguments, Class, Contract, Digest, Fault, MessageId, Principal, Visibility,
-    function::approval::{Pending, Resolution, ResolveReply, ResolveRequest},
+    function::approval::{DamagedLog, Pending, Resolution, ResolveReply, ResolveRequest},
     id::ParseError,
     input::{ControlKind, Decide, Decision},
     limits,
@@ -86,6 +86,10 @@ async fn resolve(
             .and_then(|found| found.entry.resolution),
     };
     let resolution = resolution.ok_or_else(|| {
+        let damaged = gate.inbox.damaged(Some(&pending.session_id));
+        if let Some(damaged) = damaged.first() {
+            return stopped(damaged);
+        }
         let approval = text::operand(request.approval_id.as_str());
         Fault::busy(
             "approval.not_committed_yet",
@@ -96,6 +100,21 @@ async fn resolve(
         ))
     })?;
     Ok(answer(&by, &request, resolution))
+}
+
+/// Nobody commits a decision where the log is damaged before its end.
+fn stopped(damaged: &DamagedLog) -> Fault {
+    let session = text::operand(damaged.session_id.as_str());
+    Fault::internal(
+        "session.log_damaged",
+        format_args!(
+            "the decision is stored, but nobody has committed it: the log of {} is damaged: {}",
+            damaged.session_id, damaged.message
+        ),
+    )
+    .hint(format_args!(
+        "`teamster sessions accept-loss {session}` says what is given up to let the session go on; the request is withdrawn by that."
+    ))
 }
 
 /// Whether the decision that counts is the one that was offered. The same one offered again counts as itself.

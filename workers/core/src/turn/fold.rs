@@ -13,7 +13,7 @@ use crate::turn::{
     admin::is_tombstone,
     draft::Draft,
     on::close,
-    salvage::Salvage,
+    salvage::{Salvage, gaps},
     state::{Origin, State, accepted_loss},
 };
 
@@ -208,6 +208,9 @@ impl Damage {
             lost_from: state.n + 1,
             kept: state.hash,
             message: text::cut(&why, limits::FAULT_TEXT_BYTES_MAX),
+            turns: salvage.turns,
+            spent: salvage.spent.rows().to_vec(),
+            unknown: salvage.unknown,
         };
         state.n = n_max.saturating_add(limits::LOSS_NUMBERS_SKIPPED);
         state.hash = before;
@@ -224,7 +227,9 @@ impl Damage {
         salvage.settle(&mut closing);
         events.extend(closing);
         events.extend(salvage.events());
-        if !salvage.messages.is_empty() || !state.transcript.is_empty() || state.base.is_some() {
+        let has_said =
+            !salvage.messages.is_empty() || !state.transcript.is_empty() || state.base.is_some();
+        if has_said || salvage.options != TurnOptions::default() {
             events.push(Event::MessageAdded {
                 message: Message::Notice {
                     id: MessageId::of_commit(
@@ -234,7 +239,8 @@ impl Damage {
                     ),
                     text: NOTICE.to_owned(),
                 },
-                options: TurnOptions::default(),
+                // What the session was asked for holds on.
+                options: salvage.options.clone(),
                 appended: false,
             });
         }
@@ -260,6 +266,22 @@ fn created(by: &Principal, origin: Option<Origin>) -> Event {
             metadata: std::collections::BTreeMap::new(),
         },
     }
+}
+
+/// Why a whole stored log does not fold, and which commits are missing in it; `None` where it folds.
+pub fn damage_of(session: &SessionId, stored: &[(u64, &[u8])]) -> Option<String> {
+    let mut fold = Fold::new(State::new(session.clone()));
+    for (seq, bytes) in stored {
+        fold.take(bytes, *seq);
+        drop(fold.unload());
+    }
+    let why = fold.broken()?.to_owned();
+    let gaps = gaps(session, stored);
+    Some(if gaps.is_empty() {
+        why
+    } else {
+        format!("{why}; missing: {}", gaps.join(", "))
+    })
 }
 
 /// The commits of a whole stored log that count: what lies before a deletion and, where losses were accepted, what was lost are

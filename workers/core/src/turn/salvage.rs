@@ -2,8 +2,8 @@
 //!
 //! A fold ends at a break, and whatever lies behind it does not count. That is right for what was decided there, and a waste of what
 //! was said there: where single commits cannot be read, those behind them can. So the commit that accepts a loss adds their
-//! messages anew, and those of a snapshot that reaches further than the break. What the lost part says of turns, budgets and
-//! decisions is given up, and counted.
+//! messages anew, and those of a snapshot that reaches further than the break, and says how many turns there were, what they spent and
+//! what the session was asked for. What the lost part says of open turns and of decisions is given up, and counted.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use teamster_protocol::{
     Commit, Event, Message, SessionId, function::harness::Loss, input::TurnOptions, limits,
 };
 
-use super::state::{Origin, State};
+use super::state::{Ledger, Origin, State};
 
 /// Bytes of the messages that one acceptance takes over, as JSON.
 const MESSAGES_BYTES_MAX: usize = limits::EVENTS_BYTES_MAX / 2;
@@ -23,6 +23,16 @@ pub struct Salvage {
     pub messages: Vec<Message>,
     /// How the session began, if what is kept does not say it.
     pub origin: Option<Origin>,
+    /// What turns behind what is kept were asked for, where it holds for later ones.
+    pub options: TurnOptions,
+    /// Turns that began behind what is kept.
+    pub turns: u64,
+    /// What was spent behind what is kept.
+    pub spent: Ledger,
+    /// Commits behind what is kept of which nobody knows what was spent in them.
+    pub unknown: u64,
+    /// Whether what the generation came to that is open where the kept part ends is known, and so is part of what was spent.
+    is_answered: bool,
     /// How much is given up. `upto` and `unreadable` are left to whoever knows them.
     pub loss: Loss,
 }
@@ -59,6 +69,9 @@ impl Salvage {
             own.iter().cloned().for_each(&mut add);
         }
         let reached = snapshot.map_or(kept.n, |state| state.n);
+        if is_taken_over || snapshot.is_some() {
+            salvage.sum(kept, snapshot, behind);
+        }
         for commit in behind {
             salvage.loss.commits += 1;
             for event in &commit.events {
@@ -93,8 +106,49 @@ impl Salvage {
             salvage.origin = Some(origin);
         }
         salvage.loss.from = kept.n.saturating_add(1);
+        salvage.loss.options =
+            kept.origin.is_none() && !kept.is_deleted() && salvage.origin.is_none();
         salvage.fit(found);
         salvage
+    }
+
+    /// Adds up what holds of a part that does not count: turns, spending, and what the session was asked for.
+    fn sum(&mut self, kept: &State, snapshot: Option<&State>, behind: &[Commit]) {
+        self.is_answered = is_answered(kept, snapshot, behind);
+        let last = snapshot.unwrap_or(kept);
+        let mut model = last.options.model.clone();
+        if let Some(state) = snapshot {
+            self.turns = state.turns.saturating_sub(kept.turns);
+            self.spent = state.spent.since(&kept.spent);
+            self.options = state.asked.clone().or(&state.wanted);
+        }
+        for commit in behind.iter().filter(|commit| commit.n > last.n) {
+            for event in &commit.events {
+                self.spent.note(event, model.as_deref(), commit.at_ms);
+                match event {
+                    Event::TurnStarted { options, .. } => {
+                        self.turns += 1;
+                        let own = options.as_ref().and_then(|options| options.model.clone());
+                        model = own.or(model);
+                    }
+                    Event::MessageAdded { options, .. } => {
+                        self.options = options.clone().or(&self.options);
+                    }
+                    Event::SessionForked { fork, .. } => {
+                        self.options = self.options.clone().or(&fork.options);
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Notes up to which number commits are known to have been.
+    pub fn bound(&mut self, kept: u64, reached: Option<u64>, behind: &[Commit], n_max: u64) {
+        self.loss.upto = n_max;
+        let last = reached.unwrap_or(kept).max(kept);
+        let read = behind.iter().filter(|commit| commit.n > last).count();
+        self.unknown = n_max.saturating_sub(last).saturating_sub(read as u64);
     }
 
     /// Keeps the newest messages that one commit takes.
@@ -116,7 +170,11 @@ impl Salvage {
     }
 
     /// What became of calls that are open where the kept part ends, instead of that nobody knows it.
-    pub(crate) fn settle(&mut self, closing: &mut [Event]) {
+    pub(crate) fn settle(&mut self, closing: &mut Vec<Event>) {
+        // It is spent already, and nothing about it is unknown.
+        let is_answered = self.is_answered;
+        closing
+            .retain(|event| !is_answered || !matches!(event, Event::GenerationInterrupted { .. }));
         for event in closing {
             let Event::CallFinished {
                 call,
@@ -150,6 +208,26 @@ impl Salvage {
             appended: true,
         })
     }
+}
+
+/// Whether it is known what became of the generation that is open where the kept part ends.
+fn is_answered(kept: &State, snapshot: Option<&State>, behind: &[Commit]) -> bool {
+    let open = |state: &State| {
+        let turn = state.turn.as_ref()?;
+        turn.generation
+            .as_ref()
+            .map(|generation| generation.request.clone())
+    };
+    let Some(request) = open(kept) else {
+        return false;
+    };
+    let ends = |event: &Event| match event {
+        Event::GenerationFinished { request: own, .. }
+        | Event::GenerationInterrupted { request: own, .. } => *own == request,
+        _ => false,
+    };
+    let is_over = snapshot.is_some_and(|state| open(state).as_ref() != Some(&request));
+    is_over || behind.iter().flat_map(|commit| &commit.events).any(ends)
 }
 
 /// What tells a message from others of its session; `None` for what is not taken over: a word of the harness about a moment that

@@ -68,6 +68,31 @@ impl Ledger {
         }
     }
 
+    /// What was spent since an earlier time of the same session.
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        let mut rows = self.0.clone();
+        for row in &earlier.0 {
+            let is_same = |other: &Spent| other.model == row.model && other.at_ms == row.at_ms;
+            // What was added together since stands with an earlier row of its model, or with none of its model.
+            let is_joined = |other: &Spent| other.model == row.model && other.generations > 0;
+            let place = rows
+                .iter()
+                .position(is_same)
+                .or_else(|| rows.iter().position(is_joined))
+                .or_else(|| rows.iter().position(|other| other.model == NO_MODEL));
+            if let Some(own) = place.and_then(|place| rows.get_mut(place)) {
+                own.subtract(row);
+            }
+        }
+        rows.retain(|row| row.generations > 0);
+        Self(rows)
+    }
+
+    /// Adds what is known to have been spent elsewhere.
+    pub(crate) fn extend(&mut self, rows: &[Spent]) {
+        rows.iter().cloned().for_each(|row| self.add(row));
+    }
+
     fn add(&mut self, one: Spent) {
         let same = |row: &&mut Spent| row.at_ms == one.at_ms && row.model == one.model;
         match self.0.iter_mut().rev().find(same) {

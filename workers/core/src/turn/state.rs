@@ -101,6 +101,9 @@ pub struct Loss {
     pub from: u64,
     /// When it was accepted, in milliseconds since 1970.
     pub at_ms: u64,
+    /// Commits of which nobody knows what was spent in them, those of losses accepted before included.
+    #[serde(default)]
+    pub unknown: u64,
 }
 
 /// A consumed input: what makes a late repetition recognisable.

@@ -28,6 +28,19 @@ pub struct ListRequest {
 pub struct ListReply {
     /// At most 500.
     pub pending: Vec<Pending>,
+    /// Sessions of whose logs not everything can be read, so that requests of theirs may be missing here; at most 100.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub damaged: Vec<DamagedLog>,
+}
+
+/// A session of whose log not everything can be read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DamagedLog {
+    /// The session.
+    pub session_id: SessionId,
+    /// What is wrong, and where.
+    pub message: String,
 }
 
 /// One request for a decision, whole.

@@ -227,6 +227,9 @@ pub struct Loss {
     pub recovered: u64,
     /// Messages for which there was no room, the oldest ones.
     pub left: u64,
+    /// Whether nothing says any more with which workspace and functions the session was created.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub options: bool,
 }
 
 impl Loss {
@@ -248,7 +251,7 @@ impl Loss {
         }
         if self.commits > 0 {
             words.push(format!(
-                "{} can be read and will not count ({}, {})",
+                "{} can be read and will not count ({}, {}; what was spent in them stays counted)",
                 counted(self.commits, "commit"),
                 counted(self.turns, "turn"),
                 counted(self.approvals, "request for a decision")
@@ -258,6 +261,11 @@ impl Loss {
             "{} of the transcript taken over",
             counted(self.recovered, "message")
         ));
+        if self.options {
+            words.push(
+                "the workspace and the functions that the session was given are not known any more: give --allow again".to_owned(),
+            );
+        }
         if self.left > 0 {
             words.push(format!(
                 "{} older of them left out for want of room",

@@ -299,6 +299,9 @@ pub struct CostReply {
     pub rows: Vec<CostRow>,
     /// The sum of everything, rows that did not fit included.
     pub total: CostSum,
+    /// Sessions of whose logs not everything can be read, so that they have spent this at least.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub incomplete: u64,
 }
 
 /// One group.
@@ -446,4 +449,12 @@ pub struct StatusReply {
     pub behind: u64,
     /// Bytes of its file.
     pub file_bytes: u64,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the form that serde asks for"
+)]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }

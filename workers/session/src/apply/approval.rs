@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 use teamster_protocol::{
-    ApprovalId, CallId, Commit, Event, SessionId,
+    ApprovalId, CallId, Commit, Event, SessionId, TurnId,
     event::Settled,
     function::{
         approval::{GetReply, Pending, Resolution},
@@ -26,11 +26,9 @@ pub(super) fn take(
         match event {
             Event::TurnStarted { turn: begun, .. } => turn = Some(begun.clone()),
             Event::ApprovalRequested { .. } => {
-                // One outside of a turn cannot be; a log that has one is left to its session to refuse.
-                let turn = turn.as_ref();
-                if let Some(request) =
-                    turn.and_then(|turn| Pending::of(event, session, turn, at_ms))
-                {
+                // Of one whose turn's beginning cannot be read nobody knows the turn.
+                let turn = turn.clone().unwrap_or_else(TurnId::unknown);
+                if let Some(request) = Pending::of(event, session, &turn, at_ms) {
                     let resolution = None;
                     insert(
                         connection,

@@ -97,6 +97,28 @@ pub(super) fn bury(connection: &Connection, id: i64, commit: &Commit) -> Result<
     Ok(())
 }
 
+/// Puts in the place of what a part of the log says was spent, which does not count any more, what its acceptance says.
+pub(super) fn accept_loss(
+    connection: &Connection,
+    id: i64,
+    commit: &Commit,
+) -> Result<(), StoreError> {
+    let Some(Event::LossAccepted {
+        lost_from, spent, ..
+    }) = commit.events.first()
+    else {
+        return Ok(());
+    };
+    connection
+        .prepare_cached("DELETE FROM generation WHERE session = ?1 AND n >= ?2 AND NOT buried")?
+        .execute(params![id, number(*lost_from)])?;
+    for (i, row) in (0_i64..).zip(spent) {
+        // Before the commit's own events, which have places from 0 on.
+        write_spent(connection, id, (commit.n, -1 - i), row, false)?;
+    }
+    Ok(())
+}
+
 fn write_spent(
     connection: &Connection,
     id: i64,
@@ -106,7 +128,7 @@ fn write_spent(
 ) -> Result<(), StoreError> {
     connection
         .prepare_cached(
-            "INSERT INTO generation (session, n, i, at_ms, model, count, attempts, usage, cost, unpriced, buried)
+            "INSERT OR IGNORE INTO generation (session, n, i, at_ms, model, count, attempts, usage, cost, unpriced, buried)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
         )?
         .execute(params![

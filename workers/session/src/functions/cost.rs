@@ -13,7 +13,7 @@ use teamster_protocol::{
 };
 
 use crate::{
-    account::DELETED,
+    account::{DAMAGED, DELETED},
     error::StoreError,
     projection::{About, Projection},
     store::{Db, number, unsigned},
@@ -54,6 +54,7 @@ async fn cost(
         (found, _) => Ok(found.unwrap_or(CostReply {
             rows: Vec::new(),
             total: CostSum::default(),
+            incomplete: 0,
         })),
     }
 }
@@ -131,7 +132,20 @@ fn add_up(db: &Db, request: &CostRequest) -> Result<Option<CostReply>, StoreErro
     Ok(Some(CostReply {
         rows: rows.map(|(key, sum)| named(key, sum)).collect(),
         total,
+        incomplete: incomplete(db, within)?,
     }))
+}
+
+/// Sessions of whose logs not everything can be read, or of which nobody knows all that was spent in a part that was given up.
+fn incomplete(db: &Db, within: Option<i64>) -> Result<u64, StoreError> {
+    let count = db
+        .connection()?
+        .prepare_cached(
+            "SELECT count(*) FROM session WHERE (?1 IS NULL OR id = ?1)
+               AND (status = ?2 OR json_extract(account, '$.fold.state.loss.unknown') > 0)",
+        )?
+        .query_row(params![within, DAMAGED], |row| row.get(0))?;
+    Ok(unsigned(count))
 }
 
 /// The number of the row of a session that is there or has spent something before it was deleted.

@@ -55,6 +55,9 @@ async fn dur_7_a_damaged_session_stays_listed_with_what_folds() {
         lost_from: kept.0 + 1,
         kept: kept.1,
         message: "torn".to_owned(),
+        turns: 0,
+        spent: Vec::new(),
+        unknown: 0,
     };
     torn.n += 1000;
     torn.commit(Phase::Idle, vec![accepted, said("after")])
@@ -166,6 +169,9 @@ async fn dur_7_an_end_that_cannot_be_read_makes_a_session_damaged_until_it_is_gi
         lost_from: kept.0 + 1,
         kept: kept.1,
         message: "damaged bytes".to_owned(),
+        turns: 0,
+        spent: Vec::new(),
+        unknown: 0,
     };
     (rotten.n, rotten.prev) = (kept.0 + 1000, kept.1);
     let body = rotten.body(Phase::Idle, vec![accepted, said("after")]);
@@ -204,6 +210,9 @@ async fn dur_7_a_log_behind_its_head_is_listed_as_damaged() {
         lost_from: 2,
         kept: short.prev,
         message: "shorter".to_owned(),
+        turns: 0,
+        spent: Vec::new(),
+        unknown: 0,
     };
     short.n = 1000;
     short.at_ms = Some(9_000_000);

@@ -97,6 +97,9 @@ async fn history(rig: &Rig) -> Vec<&'static str> {
         lost_from: 2,
         kept,
         message: "torn".to_owned(),
+        turns: 0,
+        spent: Vec::new(),
+        unknown: 0,
     };
     mended.n += 1000;
     mended.commit(Phase::Idle, vec![accepted]).await;

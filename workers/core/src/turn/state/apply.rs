@@ -39,12 +39,7 @@ impl State {
             Event::SessionDeleted { .. } => self.bury(event, at_ms),
             Event::TurnStarted { .. } => self.start_turn(event, at_ms),
             Event::TurnEnded { reason, .. } => self.end_turn(reason),
-            Event::LossAccepted { lost_from, .. } => {
-                self.loss = Some(Loss {
-                    from: *lost_from,
-                    at_ms,
-                });
-            }
+            Event::LossAccepted { .. } => self.accept_loss(event, at_ms),
             Event::TookOver { attempt, .. } => {
                 self.epoch = n;
                 self.with_turn(|turn| turn.attempt = *attempt);
@@ -71,6 +66,32 @@ impl State {
             | Event::CallFinished { .. }
             | Event::ApprovalRequested { .. }
             | Event::ApprovalResolved { .. } => self.move_call(event, at_ms),
+        }
+    }
+
+    fn accept_loss(&mut self, event: &Event, at_ms: u64) {
+        let Event::LossAccepted {
+            lost_from,
+            turns,
+            spent,
+            unknown,
+            ..
+        } = event
+        else {
+            return;
+        };
+        let before = self.loss.map_or(0, |loss| loss.unknown);
+        self.loss = Some(Loss {
+            from: *lost_from,
+            at_ms,
+            unknown: before.saturating_add(*unknown),
+        });
+        self.turns = self.turns.saturating_add(*turns);
+        self.spent.extend(spent);
+        for row in spent {
+            self.usage.add(&row.usage);
+            self.cost = self.cost.plus(row.cost);
+            self.is_cost_partial |= row.unpriced > 0;
         }
     }
 

@@ -9,6 +9,7 @@ use teamster_protocol::{
 use super::super::{
     State,
     fold::{Damage, Fold, counting},
+    salvage::Salvage,
 };
 
 use super::world::{World, check_transcript};
@@ -117,6 +118,48 @@ proptest! {
         let numbers: Vec<u64> = counted.iter().map(|(_, commit)| commit.n).collect();
         let wanted: Vec<u64> = (1..=kept.n).chain([state.n]).collect();
         prop_assert_eq!(numbers, wanted);
+    }
+
+    /// SEC-55: what turns there were, what they spent and what the session was asked for outlives a commit that cannot be read,
+    /// where a snapshot knows it; without one, as far as the other commits tell.
+    #[test]
+    fn sec_55_an_acceptance_keeps_what_is_known_of_turns_and_spending(
+        seed in any::<u64>(), at in any::<prop::sample::Index>(), has_snapshot in any::<bool>(),
+    ) {
+        let mut world = World::new(seed);
+        let whole = world.run();
+        let mut log = log_of(&world);
+        prop_assume!(log.len() > 2);
+        let lost = Commit::decode(&log.remove(at.index(log.len() - 1))).expect("readable");
+        let mut damage = fold(&world, &log).expect_err("the harm shows");
+        let kept = damage.state.clone();
+        let behind: Vec<Commit> = log.iter().map(|bytes| Commit::decode(bytes).expect("readable"))
+            .filter(|commit| commit.n > kept.n).collect();
+        let snapshot = has_snapshot.then_some(&whole);
+        damage.salvage = Salvage::of(&kept, snapshot, &behind, true);
+        damage.salvage.bound(kept.n, snapshot.map(|state| state.n), &behind, whole.n);
+        let (bytes, _, stored) = accept(*damage, log.len() as u64 + 1);
+        log.push(bytes);
+        let state = fold(&world, &log).expect("accepted");
+        prop_assert_eq!(&state, &stored);
+        let begun = lost.events.iter().filter(|event| matches!(event, Event::TurnStarted { .. })).count() as u64;
+        let spent: u64 = lost.events.iter().map(|event| match event {
+            Event::GenerationFinished { usage, .. } | Event::GenerationInterrupted { usage, .. } => usage.total(),
+            _ => 0,
+        }).sum();
+        let total = |state: &State| state.spent.rows().iter().map(|row| row.usage.total()).sum::<u64>();
+        prop_assert_eq!(total(&state), state.usage.total());
+        prop_assert_eq!(total(&whole), whole.usage.total());
+        if has_snapshot {
+            prop_assert_eq!((state.turns, state.usage, state.cost), (whole.turns, whole.usage, whole.cost));
+            prop_assert_eq!(state.is_cost_partial, whole.is_cost_partial);
+            let options = |state: &State| state.asked.clone().or(&state.wanted);
+            prop_assert_eq!(options(&state), options(&whole));
+            prop_assert_eq!(state.loss.map(|loss| loss.unknown), Some(0));
+        } else {
+            prop_assert_eq!((state.turns, state.usage.total()), (whole.turns - begun, whole.usage.total() - spent));
+            prop_assert_eq!(state.loss.map(|loss| loss.unknown), Some(1));
+        }
     }
 
     /// A log that is only shorter than it was: its numbers are not used again.
