@@ -16,6 +16,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::load;
 
+/// How long the last copies may take when a harness ends.
+const LAST_MAX: std::time::Duration = std::time::Duration::from_secs(5);
+
 /// What is to be copied at the next occasion: the latest of each session.
 #[derive(Default)]
 pub(super) struct Heads(Mutex<HashMap<SessionId, Snapshot>>);
@@ -61,11 +64,18 @@ impl Heads {
                 () = cancel.cancelled() => {}
                 () = tokio::time::sleep(limits::HEADS_EVERY) => {}
             }
-            let is_last = cancel.is_cancelled();
-            self.flush(mesh).await;
-            if is_last {
-                break;
+            if !cancel.is_cancelled() {
+                self.flush(mesh).await;
+                continue;
             }
+            // A copy is a convenience: a server that is gone is not waited for.
+            if tokio::time::timeout(LAST_MAX, self.flush(mesh))
+                .await
+                .is_err()
+            {
+                tracing::warn!("the last heads were not copied in time");
+            }
+            break;
         }
         // What was told last is not to be lost with the connection.
         if let Err(error) = mesh.flush().await {

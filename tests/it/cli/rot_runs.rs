@@ -289,3 +289,28 @@ async fn sec_55_a_lost_commit_takes_neither_sums_nor_functions_with_it() {
     up.terminate();
     assert!(up.ended(LIMIT).await.success(), "{}", up.output());
 }
+
+/// SEC-55: who asks once more what became of a message whose beginning is lost is told that nobody knows, before and after the loss is
+/// accepted, and does not wait for it.
+#[tokio::test]
+async fn sec_55_what_became_of_a_lost_message_is_not_waited_for() {
+    let place = talking();
+    let mut up = place.up().await;
+    let again = ["run", "--session", "s", "--key", "k", "--json", "a kiwi"];
+    let output = place.run(&again).await;
+    assert_eq!(code(&output), 0, "{}", told(&output));
+    up.terminate();
+    assert!(up.ended(LIMIT).await.success(), "{}", up.output());
+    damage(&place, "s", 0);
+    let mut up = place.up().await;
+    let output = place.run(&again).await;
+    check_failure(&again, &output, (1, "session.log_damaged"));
+    assert_eq!(document(&output)["deduplicated"], true);
+    accept(&place, "s").await;
+    let output = place.run(&again).await;
+    check_failure(&again, &output, (1, "session.log_damaged"));
+    let words = document(&output)["error"]["message"].to_string();
+    assert!(words.contains("whose loss was accepted"), "{words}");
+    up.terminate();
+    assert!(up.ended(LIMIT).await.success(), "{}", up.output());
+}

@@ -122,7 +122,15 @@ impl Salvage {
             self.spent = state.spent.since(&kept.spent);
             self.options = state.asked.clone().or(&state.wanted);
         }
-        for commit in behind.iter().filter(|commit| commit.n > last.n) {
+        // What an acceptance among them says stands for what it gave up.
+        let mut counted: Vec<&Commit> = Vec::new();
+        for commit in behind {
+            if let Some(Event::LossAccepted { lost_from, .. }) = commit.events.first() {
+                counted.retain(|earlier| earlier.n < *lost_from);
+            }
+            counted.push(commit);
+        }
+        for commit in counted.into_iter().filter(|commit| commit.n > last.n) {
             for event in &commit.events {
                 self.spent.note(event, model.as_deref(), commit.at_ms);
                 match event {
@@ -130,6 +138,16 @@ impl Salvage {
                         self.turns += 1;
                         let own = options.as_ref().and_then(|options| options.model.clone());
                         model = own.or(model);
+                    }
+                    Event::LossAccepted {
+                        turns,
+                        spent,
+                        unknown,
+                        ..
+                    } => {
+                        self.turns += turns;
+                        self.spent.extend(spent);
+                        self.unknown += unknown;
                     }
                     Event::MessageAdded { options, .. } => {
                         self.options = options.clone().or(&self.options);
@@ -148,7 +166,7 @@ impl Salvage {
         self.loss.upto = n_max;
         let last = reached.unwrap_or(kept).max(kept);
         let read = behind.iter().filter(|commit| commit.n > last).count();
-        self.unknown = n_max.saturating_sub(last).saturating_sub(read as u64);
+        self.unknown += n_max.saturating_sub(last).saturating_sub(read as u64);
     }
 
     /// Keeps the newest messages that one commit takes.

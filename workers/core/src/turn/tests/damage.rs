@@ -208,3 +208,47 @@ fn a_loss_is_told_to_the_model() {
         matches!(state.transcript.last(), Some(Message::Notice { text, .. }) if text.contains("lost"))
     );
 }
+
+/// SEC-55: a second loss, of a part before the first, keeps what the first acceptance kept, once.
+#[test]
+fn sec_55_a_second_acceptance_counts_what_the_first_one_counted_once() {
+    for seed in 0..40 {
+        let mut world = World::new(seed);
+        world.run();
+        let mut log = log_of(&world);
+        if log.len() < 4 {
+            continue;
+        }
+        let mut sums = Vec::new();
+        for at in [log.len() - 2, 1] {
+            log.remove(at);
+            let mut damage = fold(&world, &log).expect_err("the harm shows");
+            let kept = damage.state.clone();
+            let behind: Vec<Commit> = log
+                .iter()
+                .map(|bytes| Commit::decode(bytes).expect("readable"))
+                .filter(|commit| commit.n > kept.n)
+                .collect();
+            damage.salvage = Salvage::of(&kept, None, &behind, true);
+            let (n_max, seq) = (damage.n_max, log.len() as u64 + 1);
+            damage.salvage.bound(kept.n, None, &behind, n_max);
+            let (bytes, ..) = accept(*damage, seq);
+            log.push(bytes);
+            let state = fold(&world, &log).expect("accepted");
+            sums.push((state.turns, state.usage.total()));
+        }
+        let lost = Commit::decode(&log_of(&world)[1]).expect("readable");
+        let begun = |event: &&Event| matches!(event, Event::TurnStarted { .. });
+        let turns = lost.events.iter().filter(begun).count() as u64;
+        let spent: u64 = lost
+            .events
+            .iter()
+            .map(|event| match event {
+                Event::GenerationFinished { usage, .. }
+                | Event::GenerationInterrupted { usage, .. } => usage.total(),
+                _ => 0,
+            })
+            .sum();
+        assert_eq!(sums[1], (sums[0].0 - turns, sums[0].1 - spent), "{seed}");
+    }
+}
