@@ -81,7 +81,12 @@ impl Done {
 
 pub(super) async fn run(global: &Global, out: &Output, options: &Apply) -> Result<Exit, Failure> {
     let data = place::data_dir(global.data.as_deref())?;
-    let wanted = read(&options.file, &data)?;
+    let wanted = read(&options.file, &data).map_err(|failure| match failure.hint {
+        Some(_) => failure,
+        None => failure.hint(
+            "correct the file, then apply it again; `teamster config explain` shows each key with a value of the right form",
+        ),
+    })?;
     let client = reach::client(global, out, Absent::Resume).await?;
     let planned = plan(&client, wanted).await?;
     let mut done = write_all(&client, planned, options.dry_run).await?;

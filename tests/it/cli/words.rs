@@ -344,7 +344,14 @@ async fn a_wrong_word_of_a_command_says_what_to_type_next() {
     let file = place.file("file").display().to_string();
     std::fs::write(&file, "x").expect("written");
     let long = "k".repeat(100_000);
+    let number = place.file("number.yaml").display().to_string();
+    std::fs::write(&number, "harness: {default_model: 5}").expect("written");
     for (arguments, want, says) in [
+        (
+            &["config", "apply", &number][..],
+            (2, "config.refused"),
+            "apply it again",
+        ),
         (
             &["approvals", "ls", "--session", "none"][..],
             (1, "session.not_found"),

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use teamster_mesh::config::{Problem, Section};
-use teamster_protocol::{function::router::Price, limits};
+use teamster_protocol::{form, function::router::Price, limits};
 
 use crate::{error::Error, secret::Reference};
 
@@ -261,7 +261,7 @@ impl Section for Config {
             };
             Problem {
                 key,
-                problem: teamster_telemetry::chain(&error),
+                problem: form::words(&teamster_telemetry::chain(&error)),
             }
         })
     }

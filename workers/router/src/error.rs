@@ -1,6 +1,6 @@
 //! What can be wrong with a router's configuration. What goes wrong with a generation is a `CompletionError`, an answer.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The one error of this crate. A variant names what cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -58,4 +58,26 @@ pub enum Error {
         #[source]
         source: reqwest::Error,
     },
+}
+
+impl Error {
+    /// The same with the file that the document came from.
+    pub(crate) fn of_file(self, path: &Path) -> Self {
+        match self {
+            Self::Yaml { what, source } => Self::Yaml {
+                what: format!("{what} in {}", path.display()),
+                source,
+            },
+            Self::Script {
+                script,
+                rule,
+                problem,
+            } => Self::Script {
+                script: format!("{script} in {}", path.display()),
+                rule,
+                problem,
+            },
+            other => other,
+        }
+    }
 }

@@ -80,7 +80,7 @@ impl Grants {
                 None => return Ok(grants),
                 Some(problem) => problem,
             },
-            Err(problem) => problem,
+            Err(problem) => teamster_protocol::form::words(&problem),
         };
         Err(Error::Grants { path, problem })
     }

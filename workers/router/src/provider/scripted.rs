@@ -135,7 +135,8 @@ impl Script {
                 what: path.display().to_string(),
             });
         }
-        Self::parse(name, &std::fs::read_to_string(path).map_err(read)?)
+        let text = std::fs::read_to_string(path).map_err(read)?;
+        Self::parse(name, &text).map_err(|error| error.of_file(path))
     }
 
     /// The script that is compiled in.

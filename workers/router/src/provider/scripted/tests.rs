@@ -201,3 +201,33 @@ proptest::proptest! {
         let _ = Scene::of(&request).expand(&template);
     }
 }
+
+/// A script is a file of its own: what is wrong in it names that file, the place and what was expected.
+#[test]
+fn what_is_wrong_in_a_script_names_its_file_and_place() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("x.yaml");
+    for (text, says) in [
+        ("5", "expected a mapping"),
+        (
+            "rules: 5",
+            "rules: invalid type: integer `5`, expected a list",
+        ),
+        ("rules: [{say: {}}]", "rules[0].say: "),
+        ("rules: [{say: x, pace_ms: fast}]", "rules[0].pace_ms: "),
+        ("rules: [{say: ' '}]", "rule 0"),
+    ] {
+        std::fs::write(&path, text).expect("written");
+        let mut config = crate::Config::default();
+        let provider = config.providers.entry("scripted".to_owned()).or_default();
+        provider.scripts.insert("x".to_owned(), path.clone());
+        let value = serde_json::to_value(&config).expect("json");
+        let problem = teamster_mesh::config::parse::<crate::Config>(&value).expect_err(text);
+        assert!(
+            problem.problem.contains(&path.display().to_string()),
+            "{text}: {problem}"
+        );
+        assert!(problem.problem.contains(says), "{text}: {problem}");
+        assert!(!problem.problem.contains("struct "), "{text}: {problem}");
+    }
+}
