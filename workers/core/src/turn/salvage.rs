@@ -189,8 +189,8 @@ impl Salvage {
 
     /// What became of calls that are open where the kept part ends, instead of that nobody knows it.
     pub(crate) fn settle(&mut self, closing: &mut Vec<Event>) {
-        // It is spent already, and nothing about it is unknown.
-        let is_answered = self.is_answered;
+        // What it came to is counted already, or stands in what nobody can read, which is counted as unknown.
+        let is_answered = self.is_answered || self.unknown > 0;
         closing
             .retain(|event| !is_answered || !matches!(event, Event::GenerationInterrupted { .. }));
         for event in closing {

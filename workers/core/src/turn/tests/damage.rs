@@ -150,6 +150,13 @@ proptest! {
         let total = |state: &State| state.spent.rows().iter().map(|row| row.usage.total()).sum::<u64>();
         prop_assert_eq!(total(&state), state.usage.total());
         prop_assert_eq!(total(&whole), whole.usage.total());
+        let unpriced = |state: &State| state.spent.rows().iter().map(|row| row.unpriced).sum::<u64>();
+        let hidden = lost.events.iter().filter(|event| matches!(
+            event,
+            Event::GenerationFinished { cost: None, .. } | Event::GenerationInterrupted { cost: None, .. }
+        )).count() as u64;
+        let known = if has_snapshot { unpriced(&whole) } else { unpriced(&whole) - hidden };
+        prop_assert_eq!(unpriced(&state), known, "what is lost is not of a model without a price");
         if has_snapshot {
             prop_assert_eq!((state.turns, state.usage, state.cost), (whole.turns, whole.usage, whole.cost));
             prop_assert_eq!(state.is_cost_partial, whole.is_cost_partial);
