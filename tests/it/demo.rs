@@ -72,7 +72,7 @@ async fn the_demo_tells_the_whole_story_as_text() {
         "1 of 5",
         "2 of 5",
         "sha256 ",
-        "teamster approvals approve apr_",
+        "teamster approvals approve ",
         "3 of 5",
         "kill -9 ",
         "4 of 5",
