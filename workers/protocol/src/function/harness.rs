@@ -301,12 +301,12 @@ mod tests {
             (
                 loss(3, 5, 1, 2),
                 "commits 3 to 5: 1 stored message cannot be read; 2 commits can be read and will not count (0 turns, 0 requests \
-                 for a decision); 0 messages of the transcript taken over",
+                 for a decision; what was spent in them stays counted); 0 messages of the transcript taken over",
             ),
             (
                 loss(3, 4, 0, 2),
-                "commits 3 to 4: 2 commits can be read and will not count (0 turns, 0 requests for a decision); 0 messages of the \
-                 transcript taken over",
+                "commits 3 to 4: 2 commits can be read and will not count (0 turns, 0 requests for a decision; what was spent in them \
+                 stays counted); 0 messages of the transcript taken over",
             ),
             (
                 loss(3, 3, 0, 0),
