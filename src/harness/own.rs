@@ -243,13 +243,14 @@ fn ring_for(harness: &Harness, peers: &mut Peers, id: &Incarnation) {
     let Some(gone) = peers.remove(id) else { return };
     tracing::info!(peer = %id, sessions = gone.held.len(), "a harness fell silent; its sessions are looked at");
     let held: HashSet<SessionId> = peers.values().flat_map(|peer| peer.held.clone()).collect();
-    let (harness, reason) = (harness.clone(), format!("silent-{id}"));
+    let (harness, reason, gone_id) = (harness.clone(), format!("silent-{id}"), id.clone());
     teamster_telemetry::task::spawn("rings for a silent harness", async move {
         for session in &gone.held {
             kick(&harness.mesh, session, &reason).await;
         }
         let is_served = |session: &SessionId| held.contains(session) || gone.held.contains(session);
         sweep::ring(&harness, &reason, is_served).await;
+        sweep::orphans(&harness, &reason, |owner| *owner == gone_id).await;
     });
 }
 

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     allowed::Compiled, cache::Cache, config::Config, desk::Desk, heads::Heads, rooms::Rooms,
-    settings::Pins, witness::Witnesses,
+    settings::Pins, sweep::Owed, witness::Witnesses,
 };
 
 /// What exists before the mesh is there.
@@ -20,6 +20,7 @@ pub(super) struct Shared {
     pub(super) witnesses: Witnesses,
     pub(super) heads: Heads,
     pub(super) rooms: Rooms,
+    pub(super) owed: Owed,
 }
 
 impl Shared {
@@ -34,6 +35,7 @@ impl Shared {
             witnesses: Witnesses::default(),
             heads: Heads::default(),
             rooms: Rooms::default(),
+            owed: Owed::default(),
         }
     }
 }

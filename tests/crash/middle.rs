@@ -3,6 +3,7 @@
 use serde_json::json;
 use teamster_protocol::{Event, Message, event::EndReason, message::ResultKind};
 use teamster_telemetry::task;
+use teamster_testkit::wait;
 
 use crate::{
     operator::{LIMIT, session},
@@ -76,6 +77,44 @@ async fn sec_53_a_kill_in_mid_call_repeats_nothing() {
         let evidence = world.verify(&id, &accepted).await;
         assert_eq!(evidence.outcomes(), [ResultKind::Ok]);
         assert_eq!(evidence.effects.len(), 1);
+    }
+}
+
+/// DUR-1, DUR-3: the doorbell that is a turn's lease was removed, as an owner does it that wakes up late, and nothing lies in the
+/// queues any more; then the turn's owner is killed. Another process finds the turn by its log.
+#[tokio::test(flavor = "multi_thread")]
+async fn dur_1_a_turn_whose_lease_is_gone_outlives_its_owner() {
+    for is_replica_there in [false, true] {
+        let world = World::start().await;
+        let _siblings = world.worker(&SIBLINGS).await;
+        let mut harness = world.worker(&["harness"]).await;
+        let id = session("s");
+        let gate = world.model.hold("talk", 0);
+        let accepted = [world.owner.send(&id, "talk").await];
+        gate.reached(LIMIT).await;
+        let other = world.connect("harness").await;
+        let commits = world.owner.commits(&id).await.expect("a log");
+        let bell = commits.last().expect("a commit").head.bell;
+        other.lanes().remove(bell.lane, bell.seq).await;
+        wait::until(LIMIT, "nothing lies in the queues", || async {
+            let sessions = other.lanes().sessions().await;
+            sessions.is_ok_and(|sessions| sessions.is_empty())
+        })
+        .await;
+        // One that comes now finds nothing to ring for.
+        let mut next = if is_replica_there {
+            Some(world.worker(&["harness"]).await)
+        } else {
+            None
+        };
+        harness.kill().await;
+        if next.is_none() {
+            next = Some(world.worker(&["harness"]).await);
+        }
+        gate.open();
+        assert_eq!(world.owner.finish(&id, 1).await, [EndReason::Completed]);
+        world.verify(&id, &accepted).await;
+        drop(next);
     }
 }
 

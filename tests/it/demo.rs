@@ -76,7 +76,7 @@ async fn the_demo_tells_the_whole_story_as_text() {
         "3 of 5",
         "kill -9 ",
         "4 of 5",
-        "teamster up --data ",
+        "teamster up --data",
         "5 of 5",
         "turn ended: completed",
     ] {
