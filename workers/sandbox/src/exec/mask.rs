@@ -1,7 +1,7 @@
 //! What of a workspace a command does not see, or sees and cannot change.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     ffi::CString,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
@@ -15,7 +15,7 @@ use crate::{
     path::RelPath,
     protected::Protected,
     root::{Kind, Root, open_dir, stat_entry},
-    stage::frame::Mask,
+    stage::frame::{Cover, Mask},
     stop::Stop,
 };
 
@@ -25,14 +25,16 @@ const DEPTH_MAX: usize = 200;
 /// Git's own directory: what is written there can run as a program of the user.
 const GIT: &str = ".git";
 
-/// Everything in the workspace that is protected: secret files hidden, git's directories read-only. An error if not all of
-/// it can be looked at, since what was not seen would not be hidden.
+/// Everything in the workspace that is protected: secret files hidden, the directories by whose names they are secret pinned, git's
+/// directories read-only. Directories come before what lies in them. An error if not all of it can be looked at, since what was not
+/// seen would not be hidden.
 pub(super) fn find(root: &Root, protected: &Protected, stop: &Stop) -> Result<Vec<Mask>, Error> {
     let mut walk = Walk {
         protected,
         stop,
         seen: 0,
         masks: Vec::new(),
+        pins: BTreeSet::new(),
     };
     let base = root.dir(&RelPath::root())?;
     let mut levels = vec![(Vec::new(), walk.entries(base, &[])?)];
@@ -56,7 +58,28 @@ pub(super) fn find(root: &Root, protected: &Protected, stop: &Stop) -> Result<Ve
         let found = walk.entries(child, &below)?;
         levels.push((below, found));
     }
-    Ok(walk.masks)
+    let pins = walk.pins.into_iter().map(|path| Mask {
+        path,
+        cover: Cover::Pinned,
+    });
+    Ok(pins.chain(walk.masks).collect())
+}
+
+/// The directories above a hidden path without whose names it would not be hidden, each whole, outermost first: what lies in
+/// `.aws` is secret by that name, what is called `.env` is so wherever it lies.
+fn pins(protected: &Protected, path: &[u8]) -> Vec<Vec<u8>> {
+    // A directory that no glob names.
+    const ELSEWHERE: &[u8] = b"\x01";
+    let parts: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
+    let is_enough = |first: &usize| {
+        let named = parts.get(*first..).unwrap_or_default();
+        let moved = [&[ELSEWHERE], named].concat().join(&b'/');
+        protected.matches(&String::from_utf8_lossy(&moved))
+    };
+    let needed = (0..parts.len()).rev().find(is_enough).unwrap_or(0);
+    (needed + 1..parts.len())
+        .map(|end| parts.get(..end).unwrap_or_default().join(&b'/'))
+        .collect()
 }
 
 struct Walk<'a> {
@@ -64,6 +87,7 @@ struct Walk<'a> {
     stop: &'a Stop,
     seen: usize,
     masks: Vec<Mask>,
+    pins: BTreeSet<Vec<u8>>,
 }
 
 impl Walk<'_> {
@@ -114,12 +138,19 @@ impl Walk<'_> {
         if !is_git && !is_hidden {
             return Ok(false);
         }
-        if self.masks.len() >= limits::EXEC_MASKS_MAX {
+        if is_hidden {
+            self.pins.extend(pins(self.protected, &whole));
+        }
+        if self.masks.len() + self.pins.len() >= limits::EXEC_MASKS_MAX {
             return Err(Error::TooLarge("more than 2048 files must be hidden"));
         }
         self.masks.push(Mask {
             path: whole,
-            is_hidden,
+            cover: if is_hidden {
+                Cover::Hidden
+            } else {
+                Cover::ReadOnly
+            },
         });
         Ok(true)
     }
@@ -170,5 +201,34 @@ impl Drop for Placeholder {
             // Only an empty one goes: whatever the user put there meanwhile stays.
             let _ = std::fs::remove_dir(&self.path);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_pinned_where_its_name_is_what_hides() {
+        let protected = Protected::default();
+        let cases: [(&str, &[&str]); 6] = [
+            (".env", &[]),
+            ("a/b/.env", &[]),
+            (".aws/credentials", &[".aws"]),
+            ("a/.aws/cli/cache", &["a/.aws", "a/.aws/cli"]),
+            ("home/.kube/config", &["home/.kube"]),
+            (".ssh/id_rsa", &[]),
+        ];
+        for (path, want) in cases {
+            let found = pins(&protected, path.as_bytes());
+            let want: Vec<Vec<u8>> = want.iter().map(|path| path.as_bytes().to_vec()).collect();
+            assert_eq!(found, want, "{path}");
+        }
+        let anchored = Protected::new(vec!["conf/secret/*".to_owned()]).expect("valid");
+        assert_eq!(
+            pins(&anchored, b"conf/secret/x"),
+            [b"conf".to_vec(), b"conf/secret".to_vec()],
+            "its place is what hides"
+        );
     }
 }

@@ -49,8 +49,20 @@ pub(crate) struct Spec {
 pub(crate) struct Mask {
     /// Its path below the workspace, byte for byte.
     pub(crate) path: Vec<u8>,
-    /// Whether it is hidden; else it is read-only.
-    pub(crate) is_hidden: bool,
+    /// What is done.
+    pub(crate) cover: Cover,
+}
+
+/// What becomes of a file or directory of the workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Cover {
+    /// Nothing of it is seen.
+    Hidden,
+    /// It is seen, and cannot be changed.
+    ReadOnly,
+    /// It stays where it is under its name: what is below it is hidden by that name.
+    Pinned,
 }
 
 /// The bounds of a command.

@@ -20,7 +20,7 @@ use teamster_protocol::limits;
 use super::{
     HOME, WORKSPACE,
     failure::{At, Failure},
-    frame::{Mask, Spec},
+    frame::{Cover, Mask, Spec},
 };
 use crate::layer::Layer;
 
@@ -264,7 +264,7 @@ fn workspace(spec: &Spec) -> io::Result<()> {
     bind(&host(path), Path::new(WORKSPACE))
 }
 
-/// Lays something unreadable over what is hidden, and makes the rest read-only by a mount of its own.
+/// Lays something unreadable over what is hidden, and gives the rest a mount of its own, read-only or only there to stay.
 fn masks(masks: &[Mask]) -> io::Result<()> {
     let hidden = Path::new(HIDDEN);
     let (file, dir) = (hidden.join("file"), hidden.join("dir"));
@@ -283,10 +283,15 @@ fn masks(masks: &[Mask]) -> io::Result<()> {
             Err(_) if named.is_symlink() => continue,
             Err(error) => return Err(error),
         };
-        match (mask.is_hidden, target.is_dir()) {
-            (true, true) => bind(&dir, &target)?,
-            (true, false) => bind(&file, &target)?,
-            (false, _) => bind(&target, &target)?,
+        match mask.cover {
+            Cover::Hidden if target.is_dir() => bind(&dir, &target)?,
+            Cover::Hidden => bind(&file, &target)?,
+            Cover::ReadOnly => bind(&target, &target)?,
+            Cover::Pinned => {
+                // A place where something is mounted can be neither renamed nor removed.
+                bind(&target, &target)?;
+                continue;
+            }
         }
         remount(&target, &[], MsFlags::MS_RDONLY)?;
     }

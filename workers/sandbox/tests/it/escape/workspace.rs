@@ -10,7 +10,13 @@ const BUSY: &str = "Device or resource busy";
 async fn furnished(who: Who) -> Cell {
     let cell = Cell::new(who).await;
     let work = cell.bench.work.path();
-    for dir in [".git/hooks", "app/.ssh", "deep/a/b", "vault.key"] {
+    for dir in [
+        ".git/hooks",
+        "app/.ssh",
+        "deep/a/b",
+        "vault.key",
+        "home/.aws",
+    ] {
         fs::create_dir_all(work.join(dir)).expect("a directory");
     }
     for (path, text) in [
@@ -19,6 +25,7 @@ async fn furnished(who: Who) -> Cell {
         ("app/.ssh/id_rsa", "LOOT"),
         ("deep/a/b/server.pem", "LOOT"),
         ("vault.key/notes", "LOOT"),
+        ("home/.aws/credentials", "LOOT"),
         (".git/config", "[core]\n"),
         ("readme.md", "plain"),
     ] {
@@ -36,6 +43,8 @@ async fn furnished(who: Who) -> Cell {
         "deep/a",
         "deep/a/b",
         "vault.key",
+        "home",
+        "home/.aws",
     ];
     for dir in walk {
         open(&work.join(dir));
@@ -61,6 +70,12 @@ async fn sec_60_secret_files_of_the_workspace_are_hidden() {
             ("ln .env other; cat other", "Invalid cross-device link"),
             ("cp .env other; cat other", EACCES),
             ("mv deep away; cat away/a/b/server.pem", EACCES),
+            ("cat home/.aws/credentials", EACCES),
+            ("mv home/.aws home/notes; cat home/notes/*", BUSY),
+            ("mv home/.aws/credentials notes; cat notes", EACCES),
+            ("rm -rf home/.aws; ls home/.aws", BUSY),
+            ("mv home moved; cat moved/.aws/credentials", EACCES),
+            ("mv moved/.aws notes; cat notes/*", BUSY),
             ("echo x > .env", READ_ONLY),
             ("find . -type f -exec cat {} +", EACCES),
             ("grep -r LOO[T] .", EACCES),
