@@ -86,9 +86,15 @@ async fn foreign(connect: &Connect, absent: Absent) -> Result<Client, Failure> {
         if !missing.is_empty() {
             let (names, url) = (missing.join(" "), connect.shown());
             let url = text::shell(&url);
-            return Err(no_workers(&missing).hint(format_args!(
-                "start them: teamster worker {names} --nats={url}"
-            )));
+            let creds = connect.credentials.as_ref();
+            let hint = match creds.map(|path| path.to_string_lossy()) {
+                None => format!("start them: teamster worker {names} --nats={url}"),
+                Some(creds) => {
+                    let creds = text::shell(&creds);
+                    format!("start them: teamster worker {names} --nats={url} --creds={creds}")
+                }
+            };
+            return Err(no_workers(&missing).hint(hint));
         }
     }
     Ok(client)

@@ -110,7 +110,11 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
         out.note(&format!("warning: {notice}"));
     }
     let told = Told {
-        warnings: unpriced.into_iter().chain(notices).collect(),
+        warnings: unpriced
+            .into_iter()
+            .chain(notices)
+            .chain(is_repeated.then(|| compose::REPEATED.to_owned()))
+            .collect(),
         is_repeated,
         is_damaged,
     };

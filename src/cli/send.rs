@@ -92,7 +92,9 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
     } else {
         let mut document = show::versioned(&sent);
         if let Some(object) = document.as_object_mut() {
-            let warnings: Vec<String> = unpriced.into_iter().chain(notices).collect();
+            let repeated = is_repeated.then(|| compose::REPEATED.to_owned());
+            let warnings = unpriced.into_iter().chain(notices).chain(repeated);
+            let warnings: Vec<String> = warnings.collect();
             object.insert("warnings".to_owned(), warnings.into());
         }
         out.document(&document)?;

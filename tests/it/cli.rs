@@ -314,6 +314,8 @@ async fn appr_6_a_run_without_a_terminal_ends_with_the_approval(place: &Place) -
     assert_eq!(self::document(&other)["deduplicated"], true);
     let words = String::from_utf8_lossy(&other.stderr).into_owned();
     assert!(words.contains("was accepted then"), "{words}");
+    let warnings = self::document(&other)["warnings"].to_string();
+    assert!(warnings.contains("was accepted then"), "{warnings}");
     assert_eq!(document["deduplicated"], false);
     (session, approval)
 }

@@ -184,7 +184,7 @@ fn seed(text: &str) -> Option<&str> {
 }
 
 /// `connect("a,b")` of the client would read the comma as part of a port.
-fn addresses(url: &str) -> std::io::Result<Vec<ServerAddr>> {
+pub(crate) fn addresses(url: &str) -> std::io::Result<Vec<ServerAddr>> {
     url.split(',')
         .map(str::trim)
         .filter(|one| !one.is_empty())

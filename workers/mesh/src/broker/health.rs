@@ -7,7 +7,7 @@ use serde::Deserialize;
 use tokio::time::timeout;
 
 use super::{binary, error::Error};
-use crate::{credential, permission};
+use crate::{credential, dial, permission};
 
 /// How long one question may take, connecting included.
 const ASK_LIMIT: Duration = Duration::from_secs(5);
@@ -64,13 +64,14 @@ impl Settings {
         let seed = credential::read(system)?
             .seed()
             .map_err(|error| failed(Box::new(error)))?;
+        let addresses = dial::addresses(url).map_err(|error| failed(Box::new(error)))?;
         let question = async {
             let client = ConnectOptions::with_nkey(seed)
                 .name("teamster-broker")
                 .custom_inbox_prefix(format!("_INBOX.{}", permission::SYSTEM))
                 .connection_timeout(ASK_LIMIT)
                 .max_reconnects(1)
-                .connect(url)
+                .connect(addresses)
                 .await
                 .map_err(|error| failed(Box::new(error)))?;
             client
