@@ -31,6 +31,8 @@ pub struct Accumulator {
     usage: Option<Usage>,
     finish: Option<Finish>,
     error: Option<InBand>,
+    misfit: Option<String>,
+    stray: Option<String>,
     halves: Halves,
 }
 
@@ -77,6 +79,8 @@ pub enum Ending {
     Paused,
     /// The provider reported an error.
     Failed(InBand),
+    /// It cannot be read: the field and what was found there.
+    Malformed(String),
     /// Without a terminal signal.
     Cut,
 }
@@ -91,6 +95,13 @@ impl Accumulator {
         }
         if let Some(error) = chunk.error {
             self.error.get_or_insert(error);
+        }
+        // Behind the end of the answer nothing of it can be lost.
+        if let Some(misfit) = chunk.misfit
+            && self.finish.is_none()
+        {
+            self.misfit.get_or_insert(misfit);
+            return deltas;
         }
         self.is_refusal |= chunk.is_refusal;
         if let Some(thinking) = self.fitting(chunk.thinking) {
@@ -116,14 +127,20 @@ impl Accumulator {
         deltas
     }
 
+    /// Notes an event that is none of the wire. Some servers send such ones beside an answer; they count where there is none.
+    pub fn stray(&mut self, event: String) {
+        self.stray.get_or_insert(event);
+    }
+
     /// Notes the `[DONE]` of the stream.
     pub fn done(&mut self) {
         self.is_done = true;
     }
 
-    /// Whether nothing more needs to be read: an error came, the bound is met, or the stream said that it is done.
+    /// Whether nothing more needs to be read: an error or what cannot be read came, the bound is met, or the stream said that
+    /// it is done.
     pub fn is_over(&self) -> bool {
-        self.is_done || self.is_full || self.error.is_some()
+        self.is_done || self.is_full || self.error.is_some() || self.misfit.is_some()
     }
 
     /// Whether the model has stopped; only usage may still come.
@@ -151,6 +168,19 @@ impl Accumulator {
         if let Some(error) = &self.error {
             return Ending::Failed(error.clone());
         }
+        if let Some(misfit) = &self.misfit {
+            return Ending::Malformed(misfit.clone());
+        }
+        match (self.stop(), &self.stray) {
+            (Ending::Stop(StopReason::End), Some(stray)) if self.parts.is_empty() => {
+                Ending::Malformed(stray.clone())
+            }
+            (ending, _) => ending,
+        }
+    }
+
+    /// How it ended by what the provider said of the end.
+    fn stop(&self) -> Ending {
         if self.is_full {
             return Ending::Stop(StopReason::Length);
         }

@@ -1,14 +1,14 @@
 //! One chunk of an OpenAI-compatible answer, read with tolerance.
 //!
-//! Owns: the many shapes in which servers say the same thing, made one. Unknown fields and wrong types are no error: what
-//! cannot be read is absent.
+//! Owns: the many shapes in which servers say the same thing, made one. Unknown fields are no error; what cannot be read is
+//! absent, and where it would have been a part of the answer, it is told.
 //!
 //! Never: state between chunks.
 
 use serde_json::Value;
 use teamster_protocol::usage::Usage;
 
-use crate::halves;
+use crate::{halves, misfit};
 
 /// What one chunk brings.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -29,6 +29,8 @@ pub struct Chunk {
     pub finish: Option<Finish>,
     /// Whether texts hold halves of characters, to be joined with their others.
     pub has_halves: bool,
+    /// What cannot be read, and would have been a part of the answer.
+    pub misfit: Option<String>,
 }
 
 /// A piece of one call.
@@ -116,6 +118,10 @@ impl Chunk {
             .find(|choice| matches!(choice.get("index").and_then(Value::as_u64), None | Some(0)));
         if let Some(choice) = first {
             chunk.take_choice(choice);
+        }
+        // A provider that reports an error may say anything beside it.
+        if chunk.error.is_none() {
+            chunk.misfit = misfit::find(value);
         }
         chunk
     }

@@ -47,6 +47,9 @@ const TRANSIENT: &[&str] = &[
     "internal_error",
 ];
 
+/// Bytes that are shown of what was found instead of an answer.
+const MALFORMED_BYTES_MAX: usize = 400;
+
 /// The kind of an answer with an error status.
 pub fn status(status: u16, code: &str, message: &str) -> ErrorKind {
     let has = |words: &[&str]| has(code, message, words);
@@ -122,6 +125,20 @@ pub fn error(kind: ErrorKind, message: &str, provider: &str, model: &str) -> Com
         kind,
         message: text::cut(message, limits::FAULT_TEXT_BYTES_MAX),
         hint,
+    }
+}
+
+/// An answer that cannot be read; `what` names the place. It may be another one at the next attempt.
+pub fn malformed(what: &str, provider: &str) -> CompletionError {
+    CompletionError {
+        kind: ErrorKind::Transient,
+        message: format!(
+            "the stream of {provider} cannot be read: {}",
+            text::cut(what, MALFORMED_BYTES_MAX)
+        ),
+        hint: Some(format!(
+            "check that the `base_url` of {provider} is that of an OpenAI-compatible API, and what stands between"
+        )),
     }
 }
 

@@ -16,6 +16,7 @@ pub mod error;
 mod flight;
 mod functions;
 mod halves;
+mod misfit;
 pub mod price;
 pub mod project;
 pub mod provider;

@@ -1,9 +1,11 @@
 //! References to secrets, and the removal of secrets from text.
 //!
-//! Owns: `env:NAME`, `file:/path` and `none`, resolved at use into a `SecretString`. Invariant: what a reference stands
-//! for is in no log, error, `Debug` output or answer.
+//! Owns: `env:NAME`, `file:/path` and `none`, resolved at use into a `SecretString`. Invariants: what a reference stands
+//! for is in no log, error, `Debug` output or answer; nor is what looks like a key in a provider's words.
 //!
 //! Never: keeping a secret longer than one request.
+
+mod alike;
 
 use std::{fmt, path::PathBuf};
 
@@ -131,14 +133,15 @@ impl TryFrom<String> for Reference {
     }
 }
 
-/// `text` without any of `secrets`.
+/// `text`, which a provider said about a request, without any of `secrets` and without what looks like a secret of somebody.
 pub fn scrub<'a>(text: &str, secrets: impl IntoIterator<Item = &'a SecretString>) -> String {
-    secrets.into_iter().fold(text.to_owned(), |text, secret| {
+    let text = secrets.into_iter().fold(text.to_owned(), |text, secret| {
         match secret.expose_secret() {
             "" => text,
             secret => text.replace(secret, MASK),
         }
-    })
+    });
+    alike::mask(&text)
 }
 
 #[cfg(test)]

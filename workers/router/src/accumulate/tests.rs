@@ -263,6 +263,35 @@ fn stream_3_usage_is_taken_from_any_chunk() {
 }
 
 #[test]
+fn what_cannot_be_read_ends_the_answer_unless_it_was_whole() {
+    let odd = delta(&json!({"content": 7}));
+    let told = "`choices[0].delta.content` must be a text, and is the number 7";
+    let malformed = Ending::Malformed(told.to_owned());
+    let accumulator = accumulate(&[delta(&json!({"content": "Hel"})), odd.clone()]);
+    assert!(accumulator.is_over());
+    assert_eq!(accumulator.ending(), malformed);
+    assert_eq!(accumulator.into_parts(StopReason::Incomplete).len(), 1);
+    let last = json!({"choices": [{"delta": {"content": 7}, "finish_reason": "stop"}]});
+    assert_eq!(accumulate(&[last]).ending(), malformed);
+    let text = delta(&json!({"content": "x"}));
+    let whole = accumulate(&[text, finish("stop"), odd.clone()]);
+    assert_eq!(whole.ending(), Ending::Stop(StopReason::End));
+    // An error says more.
+    let error = json!({"error": {"message": "x"}, "choices": {}});
+    assert!(matches!(accumulate(&[error]).ending(), Ending::Failed(_)));
+}
+
+#[test]
+fn an_event_of_another_form_counts_where_nothing_was_said() {
+    let mut empty = accumulate(&[finish("stop")]);
+    empty.stray("a page".to_owned());
+    assert_eq!(empty.ending(), Ending::Malformed("a page".to_owned()));
+    let mut said = accumulate(&[delta(&json!({"content": "x"})), finish("stop")]);
+    said.stray("a page".to_owned());
+    assert_eq!(said.ending(), Ending::Stop(StopReason::End));
+}
+
+#[test]
 fn hist_4_endless_arguments_are_cut_as_length() {
     let mut accumulator = accumulate(&[call(Some(0), Some("a"), Some("f"), "")]);
     let piece = "{".repeat(64 * 1024);

@@ -64,6 +64,7 @@ pub(super) fn judge(outcome: Outcome, progress: &Progress, provider: &str, model
                 }
                 Failure::from(error)
             }
+            Ending::Malformed(what) => Failure::from(classify::malformed(&what, provider)),
             Ending::Cut => Failure::from(transient(format!(
                 "the stream of {provider} ended without a terminal signal"
             ))),

@@ -290,9 +290,13 @@ impl OpenAi {
         for piece in pieces {
             match piece {
                 Piece::Done => progress.accumulator.done(),
+                Piece::Stray(event) => progress.accumulator.stray(secrets.scrub(&event)),
                 Piece::Chunk(mut chunk) => {
                     if let Some(error) = &mut chunk.error {
                         error.message = secrets.scrub(&error.message);
+                    }
+                    if let Some(misfit) = &mut chunk.misfit {
+                        *misfit = secrets.scrub(misfit);
                     }
                     deltas.extend(progress.accumulator.push(*chunk));
                 }
@@ -332,7 +336,7 @@ impl OpenAi {
         }
         let kind = classify::status(status.as_u16(), &said.code, &message);
         let tools = body.tools.iter().map(String::as_str);
-        let refused_tool = classify::refused_tool(status.as_u16(), &message, &tools)
+        let refused_tool = classify::refused_tool(status.as_u16(), &said.message, &tools)
             .filter(|_| kind == ErrorKind::Rejected)
             .and_then(|place| body.tools.get(place).cloned());
         let message = if message.is_empty() {
@@ -390,11 +394,7 @@ impl OpenAi {
     }
 
     fn unreadable(&self, error: &dyn std::error::Error) -> Failure {
-        Failure::from(CompletionError {
-            kind: ErrorKind::Transient,
-            message: format!("the stream of {} cannot be read: {error}", self.provider),
-            hint: None,
-        })
+        Failure::from(classify::malformed(&error.to_string(), &self.provider))
     }
 }
 

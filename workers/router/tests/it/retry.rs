@@ -286,6 +286,33 @@ async fn a_key_is_sent_and_never_told() {
     );
 }
 
+/// Not even one that is none of ours: a proxy may put its own in, and a provider repeats it.
+#[tokio::test]
+async fn a_strangers_key_that_a_provider_repeats_is_never_told() {
+    let said = "Incorrect API key provided: sk-proj-Qm7zX2pLr9. Find yours in the settings.";
+    let server = ModelServer::start(vec![
+        refusal(401, "invalid_api_key", said),
+        Reply::stream().event(&json!({"error": {"message": said, "code": 400}})),
+        Reply::status(403).body(said),
+        Reply::stream().event(&json!({"choices": said})),
+        Reply::says(said),
+    ])
+    .await;
+    let engine = engine(&server);
+    for _ in 0..4 {
+        let (completion, deltas) = generate(&engine, &request("s.1.1")).await;
+        let told = serde_json::to_string(&completion).expect("serialises");
+        assert!(
+            !told.contains("Qm7zX2pLr9") && told.contains("API key provided: [redacted]"),
+            "{told}"
+        );
+        assert!(!format!("{deltas:?}").contains("Qm7zX2pLr9"));
+    }
+    // What the model says is the model's.
+    let (completion, _) = generate(&engine, &request("s.1.1")).await;
+    assert_eq!(text(&completion), said);
+}
+
 #[tokio::test]
 async fn an_engine_without_retries_asks_once() {
     let server = ModelServer::start(vec![refusal(500, "", "x"), Reply::says("ok")]).await;

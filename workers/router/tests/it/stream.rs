@@ -289,6 +289,54 @@ async fn stream_6_an_error_inside_of_every_dialect_ends_it_with_its_text() {
 }
 
 #[tokio::test]
+async fn wrong_types_in_a_stream_are_told_with_their_place() {
+    let call = |call: serde_json::Value| json!({"choices": [{"delta": {"tool_calls": [call]}}]});
+    let events = [
+        (
+            json!({"choices": {"0": {"delta": {"content": "x"}}}}),
+            "`choices` must be a list, and is an object with the keys 0",
+        ),
+        (
+            json!({"choices": [{"delta": "hello"}]}),
+            "`choices[0].delta` must be an object, and is the text \"hello\"",
+        ),
+        (
+            json!({"choices": [{"delta": {"content": 42}}]}),
+            "`choices[0].delta.content` must be a text, and is the number 42",
+        ),
+        (
+            call(
+                json!({"index": "first", "id": "a", "function": {"name": "f", "arguments": "{}"}}),
+            ),
+            "`choices[0].delta.tool_calls[0].index` must be a number, and is the text \"first\"",
+        ),
+        (json!([1, 2]), "an event is no JSON object but `[1,2]`"),
+    ];
+    let sent: Vec<_> = events.iter().map(|(event, _)| event.clone()).collect();
+    let server = numbered(move |number| {
+        let event = &sent[number % sent.len()];
+        Reply::stream().event(event).finish("stop").done()
+    })
+    .await;
+    let engine = engine(&server);
+    for (event, want) in &events {
+        let (completion, _) = generate(&engine, &request("s.1.1")).await;
+        let error = completion.error.as_ref().expect("an error");
+        assert_eq!(
+            (completion.stop, error.kind),
+            (StopReason::Error, ErrorKind::Transient),
+            "{event}"
+        );
+        assert!(
+            error.message.contains("cannot be read") && error.message.contains(want),
+            "{event}: {}",
+            error.message
+        );
+        assert!(error.hint.is_some(), "{event}");
+    }
+}
+
+#[tokio::test]
 async fn stream_7_comments_are_signs_of_life() {
     let gates: Vec<Gate> = (0..4).map(|_| Gate::new()).collect();
     let held = gates.clone();

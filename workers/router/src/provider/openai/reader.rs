@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::{
     chunk::Chunk,
+    misfit,
     sse::{Decoder, EVENT_BYTES_MAX, Event, TooLarge},
 };
 
@@ -19,6 +20,8 @@ pub(super) enum Piece {
     Chunk(Box<Chunk>),
     /// The `[DONE]` of a stream.
     Done,
+    /// An event that is no JSON object, described.
+    Stray(String),
 }
 
 /// The reader of one body.
@@ -93,16 +96,10 @@ fn pieces(events: Vec<Event>) -> Vec<Piece> {
     let piece = |event: Event| match event.data.trim() {
         "" => None,
         "[DONE]" => Some(Piece::Done),
-        data => {
-            let chunk = Chunk::read(&event.kind, data);
-            if chunk.is_none() {
-                tracing::debug!(
-                    bytes = data.len(),
-                    "an event is no JSON object and is left out"
-                );
-            }
-            chunk.map(|chunk| Piece::Chunk(Box::new(chunk)))
-        }
+        data => Some(match Chunk::read(&event.kind, data) {
+            Some(chunk) => Piece::Chunk(Box::new(chunk)),
+            None => Piece::Stray(misfit::event(data)),
+        }),
     };
     events.into_iter().filter_map(piece).collect()
 }
@@ -130,6 +127,10 @@ mod tests {
         }))
     }
 
+    fn stray(data: &str) -> Piece {
+        Piece::Stray(format!("an event is no JSON object but `{data}`"))
+    }
+
     #[test]
     fn streams_documents_and_lines_are_told_apart() {
         let delta = r#"{"choices":[{"delta":{"content":"a"}}]}"#;
@@ -140,8 +141,14 @@ mod tests {
             ),
             (format!("\n\n: hi\n\ndata: {delta}"), vec![text("a")]),
             (format!("\n {delta}\n{delta}\n"), vec![text("a"), text("a")]),
-            ("data: {\"choices\":[{\n\n".to_owned(), vec![]),
-            ("data: [1]\n\ndata: null\n\ndata:\n\n".to_owned(), vec![]),
+            (
+                "data: {\"choices\":[{\n\n".to_owned(),
+                vec![stray("{\"choices\":[{")],
+            ),
+            (
+                "data: [1]\n\ndata: null\n\ndata:\n\n".to_owned(),
+                vec![stray("[1]"), stray("null")],
+            ),
             (" \n".to_owned(), vec![]),
             ("<html>".to_owned(), vec![]),
         ] {
