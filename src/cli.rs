@@ -2,6 +2,7 @@
 //!
 //! Never: a decision about a turn. Commands ask the mesh as an operator and show what it says.
 
+mod advice;
 mod approvals;
 mod ask;
 mod before;

@@ -209,7 +209,8 @@ impl Client {
         self.mesh.call(request).await.map_err(Error::Fault)
     }
 
-    /// What the router knows of a model; `None` where no router knows it or answers.
+    /// What the router knows of a model; `None` where no router answers. A model that no provider has is the fault
+    /// [`router::UNKNOWN_MODEL`].
     pub async fn model(&self, model: &str) -> Result<Option<router::Model>, Error> {
         let id = FunctionId::parse("router::models::get").map_err(Error::Name)?;
         let request = router::ModelsGetRequest {
@@ -221,10 +222,11 @@ impl Client {
         })?;
         let mut call = Call::new(id, body);
         call.timeout = PATIENCE;
-        let reply = self.mesh.call(call).await;
-        Ok(reply
-            .ok()
-            .and_then(|reply| serde_json::from_slice(&reply).ok()))
+        match self.mesh.call(call).await {
+            Ok(reply) => Ok(serde_json::from_slice(&reply).ok()),
+            Err(fault) if fault.code == router::UNKNOWN_MODEL => Err(Error::Fault(fault)),
+            Err(_) => Ok(None),
+        }
     }
 
     /// Calls an operator's function between typed bodies, once.

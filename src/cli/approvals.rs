@@ -330,12 +330,16 @@ fn read_arguments(path: &std::path::Path) -> Result<Arguments, Failure> {
             "approval.arguments",
             format_args!("cannot read {}: {error}", path.display()),
         )
+        .hint("name a file that holds the edited arguments, as one JSON object")
     })?;
     let text = text.strip_suffix('\n').unwrap_or(&text).to_owned();
     Arguments::parse(text).map_err(|error| {
         Failure::usage(
             "approval.arguments",
             format_args!("{}: {error}", path.display()),
+        )
+        .hint(
+            "correct the file and decide again: one JSON object, no key twice; nothing was decided",
         )
     })
 }

@@ -99,7 +99,7 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
     };
     let unpriced = options
         .turn
-        .unpriced(&client, (!is_new).then_some(&here.id), data.as_deref())
+        .look(&client, (!is_new).then_some(&here.id), data.as_deref())
         .await?;
     if let Some(warning) = unpriced {
         out.note(&format!("warning: {warning}"));

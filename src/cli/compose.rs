@@ -9,7 +9,10 @@ use clap::{Args, ValueEnum};
 use teamster_core::display;
 use teamster_protocol::{
     SessionId,
-    function::harness::{SendReply, SendRequest},
+    function::{
+        harness::{SendReply, SendRequest},
+        router::{Model, UNKNOWN_MODEL},
+    },
     input::{SessionOptions, TurnOptions},
     limits,
     policy::{Exposure, FunctionPolicy},
@@ -139,20 +142,28 @@ impl Key {
 }
 
 impl Turn {
-    /// What has to be said before a turn is sent whose bound on money cannot hold, because nobody knows the model's price.
-    pub(super) async fn unpriced(
+    /// What has to be said before a turn is sent whose bound on money cannot hold, because nobody knows the model's price. A
+    /// model that was asked for here and that no provider has is refused: its turn could only fail.
+    pub(super) async fn look(
         &self,
         client: &Client,
         session: Option<&SessionId>,
         data: Option<&Path>,
     ) -> Result<Option<String>, Failure> {
+        let asked = match &self.model {
+            Some(model) => asked_for(client.model(model).await)?,
+            None => None,
+        };
         if self.max_cost_usd.is_none() {
             return Ok(None);
         }
         let Some(model) = self.model_of(client, session, data).await? else {
             return Ok(None);
         };
-        let known = client.model(&model).await?;
+        let known = match asked {
+            Some(known) => Some(known),
+            None => client.model(&model).await.unwrap_or_default(),
+        };
         let is_unpriced = known.is_some_and(|model| model.price.is_none() && !model.scripted);
         Ok(is_unpriced.then(|| {
             format!(
@@ -189,6 +200,23 @@ impl Turn {
         }
         let config = data.map(super::up::configuration).transpose()?;
         Ok(config.map(|config| config.harness.default_model))
+    }
+}
+
+/// What the router knows about a model that was asked for by name.
+pub(super) fn asked_for(known: Result<Option<Model>, Error>) -> Result<Option<Model>, Failure> {
+    match known {
+        Err(Error::Fault(fault)) if fault.code == UNKNOWN_MODEL => {
+            let failure = Failure::usage(
+                UNKNOWN_MODEL,
+                format_args!("{}; nothing was sent", fault.message),
+            );
+            Err(match fault.hint {
+                Some(hint) => failure.hint(hint),
+                None => failure,
+            })
+        }
+        known => Ok(known?),
     }
 }
 
@@ -274,6 +302,9 @@ fn standard_input(how: &str) -> Result<String, Failure> {
                 "cli.stdin",
                 format_args!("cannot read standard input: {error}"),
             )
+            .hint(format_args!(
+                "give the message as an argument: {how} \"...\", or pipe a file in: {how} < FILE"
+            ))
         })?;
     String::from_utf8(bytes).map_err(|_| {
         Failure::usage("cli.stdin", "standard input is not valid UTF-8").hint(format_args!(

@@ -203,6 +203,13 @@ async fn history(global: &Global, out: &Output, text: &str) -> Result<Exit, Fail
         .configs()
         .history(&known::worker(kind)?)
         .await?;
+    let was_said = |entry| tree(entry).is_some_and(|tree| path::says(&tree, &within));
+    if !kind.has(&within) && !entries.iter().any(was_said) {
+        let known = Known::look(global, &path).await?;
+        if known.values(&path).is_empty() {
+            return Err(known.no_such_key(&path));
+        }
+    }
     let shown: Vec<Value> = entries
         .iter()
         .rev()

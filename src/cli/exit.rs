@@ -45,6 +45,7 @@ impl Exit {
             EndReason::Failed { .. } => match trouble {
                 Some(ErrorKind::Transient) => Self::Unavailable,
                 Some(ErrorKind::RateLimited) => Self::TryAgain,
+                Some(ErrorKind::NotConfigured) => Self::Usage,
                 _ => Self::Failed,
             },
         }
@@ -86,6 +87,7 @@ mod tests {
             (failed.clone(), None, 1),
             (failed.clone(), Some(ErrorKind::Auth), 1),
             (failed.clone(), Some(ErrorKind::Transient), 69),
+            (failed.clone(), Some(ErrorKind::NotConfigured), 2),
             (failed, Some(ErrorKind::RateLimited), 75),
             (EndReason::NoProgress, None, 1),
             (EndReason::Poisoned, None, 1),

@@ -1,12 +1,12 @@
 //! The one place where errors become what a person reads, what a program parses, and an exit code.
 
-use std::{fmt, io::ErrorKind, path::Path};
+use std::{borrow::Cow, fmt, io::ErrorKind, path::Path};
 
 use serde::Serialize;
 use teamster_protocol::{Fault, text};
 use teamster_telemetry::chain;
 
-use super::exit::Exit;
+use super::{advice, exit::Exit};
 use crate::{client, config, host};
 
 /// Why a command failed: what happened, why, and what to type next.
@@ -44,6 +44,15 @@ impl Failure {
     pub(super) fn hint(mut self, hint: impl fmt::Display) -> Self {
         self.hint = Some(hint.to_string());
         self
+    }
+
+    /// The same with a next step in any case: its own, else what the page of errors says about its code.
+    pub(super) fn advised(&self) -> Self {
+        let mut failure = self.clone();
+        if failure.hint.is_none() {
+            failure.hint = advice::of(&self.code).map(Cow::into_owned);
+        }
+        failure
     }
 
     /// A file or directory that could not be used.

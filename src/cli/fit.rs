@@ -5,7 +5,12 @@ use std::{fmt, time::Duration};
 
 use serde_json::Value;
 use teamster_mesh::registry::Catalog;
-use teamster_protocol::{FunctionId, function::router::ModelsGetRequest, hook::Point, text};
+use teamster_protocol::{
+    FunctionId,
+    function::router::{ModelsGetRequest, UNKNOWN_MODEL},
+    hook::Point,
+    text,
+};
 
 use super::config;
 use crate::{
@@ -65,7 +70,7 @@ pub(super) async fn model(client: &Client) -> Option<Result<String, Unfit>> {
     };
     match client.call(call).await {
         Ok(_) => Some(Ok(model)),
-        Err(Error::Fault(fault)) if fault.code == "router.unknown_model" => Some(Err(Unfit {
+        Err(Error::Fault(fault)) if fault.code == UNKNOWN_MODEL => Some(Err(Unfit {
             problem: format!(
                 "turns that name no model ask for {model}, and {}: each of them fails",
                 fault.message

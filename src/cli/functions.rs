@@ -10,7 +10,7 @@ use teamster_protocol::{
 };
 
 use super::{
-    Global,
+    Global, advice,
     exit::Exit,
     failure::Failure,
     output::{Format, Output},
@@ -227,7 +227,9 @@ fn formed(error: Error, function: &FunctionId) -> Failure {
     if failure.code == "fs.no_workspace" {
         return failure.hint("name the directory that it may touch: `--workspace DIR`");
     }
-    if is_request && failure.hint.is_none() {
+    // What the page of errors says about a code says more, unless it is the form that is wrong.
+    let is_form = failure.code.ends_with(".bad_request") || advice::of(&failure.code).is_none();
+    if is_request && is_form && failure.hint.is_none() {
         let function = text::operand(function.as_str());
         return failure.hint(format_args!(
             "`teamster functions info {function}` shows the form of its arguments"

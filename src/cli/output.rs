@@ -158,6 +158,7 @@ impl Output {
         if failure.code == "cli.closed" {
             return;
         }
+        let failure = &failure.advised();
         let mut text = format!("error: {failure}");
         if let Some(hint) = &failure.hint {
             text.push_str("\n  next: ");

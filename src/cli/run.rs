@@ -85,7 +85,7 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
     let before = before::before(&client, options.session.as_ref()).await?;
     let unpriced = options
         .turn
-        .unpriced(&client, options.session.as_ref(), data.as_deref())
+        .look(&client, options.session.as_ref(), data.as_deref())
         .await?;
     if let Some(warning) = &unpriced {
         out.note(&format!("warning: {warning}"));

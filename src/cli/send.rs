@@ -56,7 +56,7 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
     }
     let unpriced = options
         .turn
-        .unpriced(&client, Some(&options.session), data.as_deref())
+        .look(&client, Some(&options.session), data.as_deref())
         .await?;
     if let Some(warning) = &unpriced {
         out.note(&format!("warning: {warning}"));

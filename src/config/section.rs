@@ -57,6 +57,24 @@ impl Kind {
         (self.of)(config)
     }
 
+    /// Whether there is a key at `path`, set or not: whoever reads the section takes a value there or dislikes the value, and does
+    /// not say that nobody knows the field.
+    pub fn has(&self, path: &[String]) -> bool {
+        let compiled_in = Config::compiled_in().map_or(Value::Null, |config| self.of(&config));
+        let is_below_a_value = (1..path.len()).any(|length| {
+            let above = path
+                .get(..length)
+                .and_then(|above| super::path::get(&compiled_in, above));
+            above.is_some_and(|value| !value.is_object() && !value.is_null())
+        });
+        let over = super::path::set(Value::Null, path, Value::Array(Vec::new()));
+        let says_unknown = || match self.check(&compiled_in, &over) {
+            Ok(()) => false,
+            Err(problem) => problem.problem.contains("unknown field"),
+        };
+        !is_below_a_value && !says_unknown()
+    }
+
     /// Whether a change of the key at `path` counts without a start.
     pub fn is_hot(&self, path: &[String]) -> bool {
         let key = super::path::join(path);
@@ -202,6 +220,34 @@ mod tests {
                 .is_hot(&["sessions".to_owned()])
         );
         assert!(named("mesh").is_none());
+    }
+
+    #[test]
+    fn keys_that_are_there_are_told_from_slips() {
+        for (section, key, is_there) in [
+            ("harness", "", true),
+            ("harness", "default_model", true),
+            ("harness", "default_max_turns", true),
+            ("harness", "nope", false),
+            ("harness", "default_model.x", false),
+            ("router", "retry.base_ms", true),
+            ("router", "retry.nope", false),
+            ("router", "providers.mine", true),
+            ("router", "providers.mine.base_url", true),
+            ("router", "providers.mine.nope", false),
+            ("router", "default_model", true),
+            ("context", "windows.\"openai/x-4.1\"", true),
+            ("sandbox", "protected", true),
+            ("sandbox", "helper", true),
+            ("approval-gate", "policy_file", true),
+        ] {
+            let path = super::super::path::parse(key).expect(key);
+            assert_eq!(
+                named(section).expect(section).has(&path),
+                is_there,
+                "{section}.{key}"
+            );
+        }
     }
 
     #[test]

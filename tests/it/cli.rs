@@ -34,12 +34,10 @@ fn check_failure(arguments: &[&str], output: &Output, want: (i32, &str)) {
         (want.0, Some(want.1)),
         "{arguments:?}: {document}"
     );
-    assert!(
-        error["message"]
-            .as_str()
-            .is_some_and(|message| !message.is_empty()),
-        "{arguments:?}"
-    );
+    for what in ["message", "hint"] {
+        let is_said = error[what].as_str().is_some_and(|said| !said.is_empty());
+        assert!(is_said, "{arguments:?}: no {what}: {document}");
+    }
     assert!(
         !output.stderr.is_empty(),
         "{arguments:?}: the same in words"
@@ -225,6 +223,7 @@ async fn a_running_mesh_answers_every_verb() {
     live::a_run_behind_an_approval_names_it_and_ends(&place).await;
     live::what_a_running_mesh_refuses_says_what_to_type_next(&place).await;
     live::a_bound_on_money_without_a_price_is_told(&place).await;
+    live::a_model_that_nobody_has_is_refused_before_anything_is_sent(&place).await;
     live::a_policy_that_comes_later_is_in_force_and_a_bad_one_is_told(&place).await;
     live::a_full_device_fails_a_run(&place).await;
     appr_4_another_digest_approves_nothing(&place, &approval).await;

@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     cli::{
+        compose,
         exit::Exit,
         failure::Failure,
         sessions::ls,
@@ -140,7 +141,7 @@ impl Chat<'_> {
         };
         failure.message = format!("{}; {words}", failure.message);
         let then = format!("send the rest with: {}", come_back(&self.here.id));
-        failure.hint = Some(match failure.hint {
+        failure.hint = Some(match failure.advised().hint {
             Some(hint) => format!("{hint}; {then}"),
             None => then,
         });
@@ -326,6 +327,9 @@ impl Chat<'_> {
             Slash::Status => self.status().await?,
             Slash::Approvals => self.ask_anew().await?,
             Slash::Model(Some(name)) => {
+                let (client, asked) = (self.client.clone(), name.clone());
+                let known = async move { Ok(compose::asked_for(client.model(&asked).await)) };
+                self.patiently(known).await??;
                 self.screen.say(&format!(
                     "model of the next turns: {}",
                     display::terminal(&name)

@@ -464,6 +464,7 @@ impl<'a> Chat<'a> {
 
 /// A failure in words, as a person reads it.
 pub(super) fn words(failure: &Failure) -> String {
+    let failure = failure.advised();
     let mut text = format!("error: {failure}");
     if let Some(hint) = &failure.hint {
         text.push_str("\n  next: ");

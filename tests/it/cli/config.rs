@@ -444,8 +444,14 @@ async fn cli_1_what_cannot_be_set_is_refused_and_not_written() {
         let history = place.json(&["config", "history", worker]).await;
         assert_eq!(history["revisions"], json!([]), "nothing was written");
     }
-    let absent = ["config", "get", "harness.colour", "--json"];
-    check_failure(&absent, &place.run(&absent).await, (2, "config.key"));
+    for verb in ["get", "explain", "history"] {
+        let absent = ["config", verb, "harness.colour", "--json"];
+        check_failure(&absent, &place.run(&absent).await, (2, "config.key"));
+    }
+    // One that is there and was never set is no slip.
+    let history = ["config", "history", "harness.max_calls"];
+    let history = place.json(&history).await;
+    assert_eq!(history["revisions"], json!([]));
     up.interrupt();
     up.ended(Duration::from_mins(1)).await;
 }

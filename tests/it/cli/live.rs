@@ -431,3 +431,60 @@ pub(super) async fn a_full_device_fails_a_run(place: &Place) {
         assert!(words.contains("cannot write to standard output"), "{words}");
     }
 }
+
+/// A model that no provider has can only fail: its message is refused like any other wrong argument, and nothing is stored.
+pub(super) async fn a_model_that_nobody_has_is_refused_before_anything_is_sent(place: &Place) {
+    for (arguments, says) in [
+        (
+            ["run", "hi", "--session", "modelless", "--model", "nobody/x"],
+            "no provider called",
+        ),
+        (
+            [
+                "run",
+                "hi",
+                "--session",
+                "modelless",
+                "--model",
+                "scripted/x",
+            ],
+            "no script called",
+        ),
+        (
+            [
+                "send",
+                "modelless",
+                "hi",
+                "--max-calls",
+                "3",
+                "--model=nobody/x",
+            ],
+            "no provider called",
+        ),
+        (
+            [
+                "chat",
+                "--session",
+                "modelless",
+                "--approvals",
+                "deny",
+                "--model=nobody/x",
+            ],
+            "no provider called",
+        ),
+    ] {
+        let arguments = [&arguments[..], &["--json"]].concat();
+        let output = place.run(&arguments).await;
+        check_failure(&arguments, &output, (2, "router.unknown_model"));
+        let told = document(&output)["error"].clone();
+        assert!(told["message"].to_string().contains(says), "{told}");
+        assert!(told["hint"].to_string().contains("scri"), "{told}");
+    }
+    let chat = super::chat::script(place, &["--json"], b"/model nobody/x\nhello\n").await;
+    check_failure(&["chat", "--json"], &chat, (2, "router.unknown_model"));
+    assert_eq!(document(&chat)["turns"], serde_json::json!([]));
+    let shown = place
+        .run(&["sessions", "show", "modelless", "--json"])
+        .await;
+    check_failure(&["sessions", "show"], &shown, (1, "session.not_found"));
+}

@@ -10,8 +10,7 @@ use teamster_core::context::Window;
 use teamster_mesh::{Mesh, config::Live, connection::Call};
 use teamster_protocol::{
     Fault, FunctionId,
-    fault::FaultClass,
-    function::router::{Model, ModelsGetRequest},
+    function::router::{Model, ModelsGetRequest, UNKNOWN_MODEL},
     limits,
 };
 use tokio::time::Instant;
@@ -77,9 +76,7 @@ impl Windows {
     async fn ask(&self, mesh: &Mesh, model: &str) -> Option<Model> {
         let answer = match get(mesh, model).await {
             Ok(card) => Some(card),
-            Err(fault) if fault.code.starts_with("router.") && fault.class == FaultClass::Gone => {
-                None
-            }
+            Err(fault) if fault.code == UNKNOWN_MODEL => None,
             Err(fault) => {
                 tracing::warn!(model, error = %fault, "the router does not say how large a model's window is");
                 return self.known().get(model).and_then(|card| card.model.clone());

@@ -237,7 +237,32 @@ impl Error {
     fn advice(&self) -> Option<&'static str> {
         match self {
             Self::NotFound { near: None, .. } => Some("fs::list and fs::find show what is there"),
-            Self::IsDirectory { .. } => Some("fs::list shows what is in it"),
+            Self::NotFound { .. } => Some("use that name"),
+            Self::IsDirectory { .. } => {
+                Some("fs::list shows what is in it; name a file below it as `path`")
+            }
+            Self::NotDirectory { .. } => Some("name a directory, or read the file with fs::read"),
+            Self::NotRegular { .. } => {
+                Some("name a regular file; fs::list shows what each name is")
+            }
+            Self::Link { .. } => {
+                Some("name a file by its own path; fs::list and fs::find show what is there")
+            }
+            Self::Closed { .. } => {
+                Some("go on without it, and ask the user for what you need to know of it")
+            }
+            Self::Git { .. } => {
+                Some("leave it to the user; commands run git itself where sandbox::exec is allowed")
+            }
+            Self::NotText { .. } => Some("write it whole with fs::write, or leave it as it is"),
+            Self::ReadOnly { .. } | Self::Permission { .. } => {
+                Some("take another path, or ask the user to change its rights")
+            }
+            Self::TooLarge { .. } => Some("write several smaller files, or ask the user"),
+            Self::Pattern { what: "glob", .. } => {
+                Some("write for example `src/**/*.rs`; [ ] and { } come in pairs")
+            }
+            Self::Time => Some("ask for less: a smaller directory as `path`, a narrower pattern"),
             Self::Pattern {
                 what: "pattern", ..
             } => Some(

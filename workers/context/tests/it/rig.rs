@@ -147,7 +147,7 @@ fn router(asked: &Arc<AtomicU32>) -> Worker {
             price: None,
             scripted: false,
         });
-        async move { known.ok_or_else(|| Fault::gone("router.unknown_model", "no such model")) }
+        async move { known.ok_or_else(|| Fault::caller("router.unknown_model", "no such model")) }
     });
     Worker::new(WorkerName::parse("router").expect("a name"), "Knows.").function(get)
 }

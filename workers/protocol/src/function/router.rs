@@ -110,6 +110,9 @@ pub struct CompletionError {
     pub hint: Option<String>,
 }
 
+/// The code of the fault that no configured provider has a model.
+pub const UNKNOWN_MODEL: &str = "router.unknown_model";
+
 /// The kinds of failing generations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

@@ -5,7 +5,7 @@ use std::{future::ready, sync::Arc};
 use teamster_mesh::Function;
 use teamster_protocol::{
     Fault,
-    function::router::{Model, ModelsGetRequest},
+    function::router::{Model, ModelsGetRequest, UNKNOWN_MODEL},
     id::ParseError,
 };
 
@@ -21,7 +21,7 @@ pub(crate) fn function(router: &Arc<Router>) -> Result<Function, ParseError> {
         contract,
         move |_, request: ModelsGetRequest| {
             let model = router.engine.load().model(&request.model).map_err(|error| {
-                let fault = Fault::gone("router.unknown_model", error.message);
+                let fault = Fault::caller(UNKNOWN_MODEL, error.message);
                 match error.hint {
                     Some(hint) => fault.hint(hint),
                     None => fault,
