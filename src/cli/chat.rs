@@ -104,6 +104,8 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
     if let Some(warning) = unpriced {
         out.note(&format!("warning: {warning}"));
     }
+    // Before the terminal is taken.
+    let signals = talk::Signals::open()?;
     let chat = Chat::new(
         talk::Setting {
             global,
@@ -117,7 +119,7 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
         here,
         input(out),
     );
-    Box::pin(chat.run(past)).await
+    Box::pin(chat.run(past, signals)).await
 }
 
 /// How messages are read here.

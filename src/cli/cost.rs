@@ -8,7 +8,6 @@ use teamster_core::display;
 use teamster_protocol::{
     SessionId,
     function::session::{CostBy, CostReply, CostRequest, CostRow, CostSum},
-    usage::NanoUsd,
 };
 
 use super::{
@@ -18,7 +17,7 @@ use super::{
     output::{Format, Output},
     reach::{self, Absent},
     show,
-    status::grouped,
+    status::{UNPRICED, grouped, money_cell},
     when::{self, When},
 };
 
@@ -86,9 +85,7 @@ pub(super) async fn run(global: &Global, out: &Output, options: Options) -> Resu
         Format::Text => {
             out.text(&table(&request.by, &reply))?;
             if reply.total.unpriced > 0 {
-                out.note(
-                    "* the price of some models is not known: what they cost is not in the sum",
-                );
+                out.note(UNPRICED);
             }
         }
     }
@@ -166,14 +163,6 @@ fn sum(sum: &CostSum) -> Value {
     })
 }
 
-/// Money in dollars, exact: at least four digits behind the point, as many as it takes.
-pub(super) fn dollars(money: NanoUsd) -> String {
-    let digits = format!("{:09}", money.0 % 1_000_000_000);
-    let kept = digits.trim_end_matches('0').len().max(4);
-    let digits: String = digits.chars().take(kept).collect();
-    format!("${}.{digits}", grouped(money.0 / 1_000_000_000))
-}
-
 /// The table for people: what it is grouped by, requests, tokens, money, and a last row for all.
 fn table(by: &[CostBy], reply: &CostReply) -> String {
     let mut header: Vec<String> = by.iter().map(show::word).collect();
@@ -205,14 +194,13 @@ fn table(by: &[CostBy], reply: &CostReply) -> String {
 fn figures(sum: &CostSum) -> [String; 5] {
     let about = if sum.usage.estimated { "~" } else { "" };
     let number = |tokens: u64| format!("{about}{}", grouped(tokens));
-    let mark = if sum.unpriced > 0 { "*" } else { "" };
     let input = sum.usage.input.saturating_add(sum.usage.cache_write);
     [
         grouped(sum.attempts),
         number(input),
         number(sum.usage.cache_read),
         number(sum.usage.output.saturating_add(sum.usage.reasoning)),
-        format!("{}{mark}", dollars(sum.cost)),
+        money_cell(sum.cost, sum.unpriced > 0),
     ]
 }
 
@@ -242,23 +230,9 @@ fn aligned(rows: &[Vec<String>], names: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use teamster_protocol::usage::Usage;
+    use teamster_protocol::usage::{NanoUsd, Usage};
 
     use super::*;
-
-    #[test]
-    fn money_is_exact() {
-        for (nano, want) in [
-            (0, "$0.0000"),
-            (1, "$0.000000001"),
-            (1_500_000, "$0.0015"),
-            (1_234_567_890, "$1.23456789"),
-            (1_234_000_000_000, "$1,234.0000"),
-            (u64::MAX, "$18,446,744,073.709551615"),
-        ] {
-            assert_eq!(dollars(NanoUsd(nano)), want);
-        }
-    }
 
     #[test]
     fn the_table_has_a_total_and_marks_what_has_no_price() {
@@ -274,21 +248,24 @@ mod tests {
             unpriced,
         };
         let reply = CostReply {
-            rows: vec![CostRow {
-                session_id: None,
-                deleted: false,
-                model: Some("a/b".to_owned()),
-                day: Some("2026-11-30".to_owned()),
-                sum: sum(1_500_000, 1),
-            }],
+            rows: [("a/b", 1_500_000), ("c/d", 0)]
+                .map(|(model, cost)| CostRow {
+                    session_id: None,
+                    deleted: false,
+                    model: Some(model.to_owned()),
+                    day: Some("2026-11-30".to_owned()),
+                    sum: sum(cost, 1),
+                })
+                .into(),
             total: sum(1_500_000, 1),
             incomplete: 0,
         };
         let text = table(&[CostBy::Day, CostBy::Model], &reply);
         let want = "\
-day         model  requests  input  cached  output      cost
-2026-11-30  a/b           2  1,000       0      20  $0.0015*
-total                     2  1,000       0      20  $0.0015*
+day         model  requests  input  cached  output       cost
+2026-11-30  a/b           2  1,000       0      20   $0.0015*
+2026-11-30  c/d           2  1,000       0      20  unpriced*
+total                     2  1,000       0      20   $0.0015*
 ";
         assert_eq!(text, want);
     }

@@ -2,10 +2,16 @@
 
 use std::{
     io::ErrorKind,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
 
+use nix::{
+    errno::Errno,
+    unistd::{AccessFlags, Uid, User, eaccess, geteuid},
+};
 use teamster_mesh::Connect;
+use teamster_protocol::text;
 
 use super::{exit::Exit, failure::Failure};
 use crate::env;
@@ -34,7 +40,7 @@ pub(super) fn data_dir(flag: Option<&Path>) -> Result<PathBuf, Failure> {
 /// Whether a directory is there or may be made there. Nothing is made.
 fn is_usable(path: &Path) -> Result<(), Failure> {
     match path.metadata() {
-        Ok(found) if found.is_dir() => Ok(()),
+        Ok(found) if found.is_dir() => open_to_me(path),
         Ok(_) => Err(unusable(path, &ErrorKind::NotADirectory.into())),
         Err(error) if error.kind() == ErrorKind::NotFound => match path.symlink_metadata() {
             Ok(_) => Err(unusable(path, &error)),
@@ -44,8 +50,82 @@ fn is_usable(path: &Path) -> Result<(), Failure> {
     }
 }
 
+/// Whether this process may look into a data directory and what of it is needed to reach its mesh. Somebody else's is closed,
+/// and no mesh is started beside theirs.
+fn open_to_me(path: &Path) -> Result<(), Failure> {
+    let closed = ["", "nats", "credentials", "up.lock"]
+        .iter()
+        .find_map(|name| {
+            let within = path.join(name);
+            let found = within.metadata().ok()?;
+            let wanted = if found.is_dir() {
+                AccessFlags::R_OK | AccessFlags::X_OK
+            } else {
+                AccessFlags::R_OK
+            };
+            (eaccess(&within, wanted) == Err(Errno::EACCES)).then_some((within, found))
+        });
+    match closed {
+        None => Ok(()),
+        Some((closed, found)) => Err(locked(path, &closed, &found)),
+    }
+}
+
+/// A data directory of which `closed`, itself or a part of it or of its path, is not open to this user.
+fn locked(path: &Path, closed: &Path, found: &std::fs::Metadata) -> Failure {
+    let me = geteuid();
+    let owner = Uid::from_raw(found.uid());
+    let shown = |path: &Path| text::shell(&path.to_string_lossy()).into_owned();
+    let what = if closed == path {
+        String::new()
+    } else {
+        format!(": {}", closed.display())
+    };
+    if owner == me {
+        let mode = found.permissions().mode() & 0o777;
+        return Failure::usage(
+            "cli.data_dir",
+            format_args!(
+                "the data directory {} cannot be used: its mode of {mode:03o} keeps you out though it is yours{what}",
+                path.display()
+            ),
+        )
+        .hint(format_args!("chmod u+rwX {}", shown(closed)));
+    }
+    let (owner, me) = (name_of(owner), name_of(me));
+    Failure::usage(
+        "cli.data_dir",
+        format_args!(
+            "the data directory {} belongs to {owner}, and {me} may not look into it{what}",
+            path.display()
+        ),
+    )
+    .hint(format_args!(
+        "run this as {owner}; or name a data directory of your own: `--data DIR`"
+    ))
+}
+
+/// A user's name, or their number where they have none.
+fn name_of(user: Uid) -> String {
+    match User::from_uid(user) {
+        Ok(Some(user)) => user.name,
+        _ => format!("the user {user}"),
+    }
+}
+
+/// The nearest place above a path that can be seen, which is what keeps one out of it.
+fn seen_above(path: &Path) -> Option<(PathBuf, std::fs::Metadata)> {
+    let mut above = path.ancestors().skip(1);
+    above.find_map(|above| Some((above.to_owned(), above.metadata().ok()?)))
+}
+
 /// A data directory that is none and cannot become one.
 fn unusable(path: &Path, error: &std::io::Error) -> Failure {
+    if error.kind() == ErrorKind::PermissionDenied
+        && let Some((closed, found)) = seen_above(path)
+    {
+        return locked(path, &closed, &found);
+    }
     let (why, next) = match error.kind() {
         ErrorKind::NotADirectory => (
             "it is no directory, or a part of its path is none".to_owned(),
@@ -54,10 +134,6 @@ fn unusable(path: &Path, error: &std::io::Error) -> Failure {
         ErrorKind::NotFound => (
             "it is a link to a place that is not there".to_owned(),
             "make that place, or name another one: `--data DIR`",
-        ),
-        ErrorKind::PermissionDenied => (
-            format!("you may not look into it ({error})"),
-            "`ls -ld` of it and of what is above it shows who may; or name another one: `--data DIR`",
         ),
         _ => (error.to_string(), "name another one: `--data DIR`"),
     };

@@ -140,14 +140,42 @@ fn spent(turn: &Turn) -> Vec<String> {
         let about = if turn.usage.estimated { "about " } else { "" };
         parts.push(format!("{about}{} tokens", grouped(tokens)));
     }
-    let cost = turn.cost.map(|cost| format!("${:.4}", cost.as_usd()));
-    match (cost, turn.cost_is_partial) {
-        (Some(cost), true) => parts.push(format!("{cost} and what is unpriced")),
-        (None, true) => parts.push("cost unknown".to_owned()),
-        (Some(cost), false) if turn.cost > Some(NanoUsd(0)) => parts.push(cost),
-        (_, false) => {}
-    }
+    // What is known to be free is not worth a word here.
+    let cost = turn.cost.filter(|cost| *cost > NanoUsd(0));
+    parts.extend(money(cost, turn.cost_is_partial));
     parts
+}
+
+/// Money that was spent, in the words of every verb; `None` where nothing was. What a model without a known price cost is never
+/// shown as zero.
+pub(super) fn money(known: Option<NanoUsd>, has_unpriced: bool) -> Option<String> {
+    match known {
+        Some(known) if has_unpriced && known > NanoUsd(0) => {
+            Some(format!("{} and what is unpriced", dollars(known)))
+        }
+        _ if has_unpriced => Some("unpriced".to_owned()),
+        known => known.map(dollars),
+    }
+}
+
+/// Money in a column, marked where something of it is unpriced: [`UNPRICED`] stands below.
+pub(super) fn money_cell(known: NanoUsd, has_unpriced: bool) -> String {
+    match (known, has_unpriced) {
+        (NanoUsd(0), true) => "unpriced*".to_owned(),
+        (known, true) => format!("{}*", dollars(known)),
+        (known, false) => dollars(known),
+    }
+}
+
+/// What stands below a table that has marks.
+pub(super) const UNPRICED: &str = "* and what is unpriced: the price of some models is not known, and what they cost is not in the sum";
+
+/// Money in dollars, exact: at least four digits behind the point, as many as it takes.
+fn dollars(money: NanoUsd) -> String {
+    let digits = format!("{:09}", money.0 % 1_000_000_000);
+    let kept = digits.trim_end_matches('0').len().max(4);
+    let digits: String = digits.chars().take(kept).collect();
+    format!("${}.{digits}", grouped(money.0 / 1_000_000_000))
 }
 
 /// A duration for people.
@@ -195,11 +223,51 @@ mod tests {
             cost_is_partial: true,
             ..Turn::default()
         };
-        assert_eq!(spent(&turn), ["1,234,567 tokens", "cost unknown"]);
+        assert_eq!(spent(&turn), ["1,234,567 tokens", "unpriced"]);
+        turn.cost = Some(NanoUsd(0));
+        assert_eq!(spent(&turn), ["1,234,567 tokens", "unpriced"]);
         turn.cost = Some(NanoUsd(1_500_000));
         assert_eq!(spent(&turn)[1], "$0.0015 and what is unpriced");
         turn.cost_is_partial = false;
         assert_eq!(spent(&turn)[1], "$0.0015");
+    }
+
+    /// Each verb has its words for money from here, so that one thing has one name.
+    #[test]
+    fn money_has_one_wording_in_text_and_one_in_tables() {
+        for (known, has_unpriced, text, cell) in [
+            (Some(0), false, Some("$0.0000"), "$0.0000"),
+            (Some(1_500_000), false, Some("$0.0015"), "$0.0015"),
+            (
+                Some(1_500_000),
+                true,
+                Some("$0.0015 and what is unpriced"),
+                "$0.0015*",
+            ),
+            (Some(0), true, Some("unpriced"), "unpriced*"),
+            (None, true, Some("unpriced"), "unpriced*"),
+            (None, false, None, "$0.0000"),
+        ] {
+            let money_of = money(known.map(NanoUsd), has_unpriced);
+            assert_eq!(money_of.as_deref(), text, "{known:?}");
+            let known = NanoUsd(known.unwrap_or(0));
+            assert_eq!(money_cell(known, has_unpriced), cell, "{known:?}");
+        }
+        assert!(UNPRICED.starts_with("* and what is unpriced"));
+    }
+
+    #[test]
+    fn money_is_exact() {
+        for (nano, want) in [
+            (0, "$0.0000"),
+            (1, "$0.000000001"),
+            (1_500_000, "$0.0015"),
+            (1_234_567_890, "$1.23456789"),
+            (1_234_000_000_000, "$1,234.0000"),
+            (u64::MAX, "$18,446,744,073.709551615"),
+        ] {
+            assert_eq!(dollars(NanoUsd(nano)), want);
+        }
     }
 
     #[test]

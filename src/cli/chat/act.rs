@@ -3,7 +3,7 @@
 use std::{fmt::Write as _, future::Future, time::Duration};
 
 use teamster_core::display;
-use teamster_protocol::{SessionId, function::session, text};
+use teamster_protocol::{SessionId, function::session, limits, text};
 use tokio::{
     signal::unix::{SignalKind, signal},
     time::Instant,
@@ -25,7 +25,7 @@ use crate::{
         exit::Exit,
         failure::Failure,
         sessions::ls,
-        status::{counted, grouped},
+        status::{counted, grouped, money},
     },
     client::{self, Error},
 };
@@ -47,7 +47,17 @@ impl Chat<'_> {
             let left = match self.editor.key(key) {
                 Edit::Line => None,
                 Edit::Full => {
-                    self.screen.note("the line is as long as a message may be");
+                    self.screen.say(&format!(
+                        "what follows is left out: a message has at most {} bytes",
+                        limits::MESSAGE_BYTES_MAX
+                    ));
+                    None
+                }
+                Edit::Short(left_out) => {
+                    self.screen.say(&format!(
+                        "not sent: {} at the end did not fit; Enter sends the message without, Ctrl-C clears it",
+                        counted(left_out as u64, "character")
+                    ));
                     None
                 }
                 Edit::End => self.line(Line::End).await?,
@@ -95,6 +105,7 @@ impl Chat<'_> {
             Line::TooLong => too_long(),
             Line::NotText => {
                 Failure::usage("cli.stdin", "a line of standard input is not valid UTF-8")
+                    .hint("write the lines as UTF-8 text")
             }
         };
         self.complain(wrong)
@@ -204,16 +215,39 @@ impl Chat<'_> {
             self.here.is_new,
         );
         if !self.outgoing.push(request) {
-            return self.complain(Failure::new(
-                Exit::TryAgain,
-                "cli.too_many_waiting",
-                "too many messages wait to be sent",
-            ));
+            return self.refuse(message);
         }
         if !self.is_person {
             self.awaited = Some(Awaited::default());
         }
         Ok(None)
+    }
+
+    /// Too many wait. Each message that is not taken is named; what to do is said once.
+    fn refuse(&mut self, message: &str) -> Result<Option<Exit>, Failure> {
+        if self.is_person {
+            self.name_unsent(message);
+        }
+        if !self.outgoing.is_first_refusal() {
+            return Ok(None);
+        }
+        self.complain(
+            Failure::new(
+                Exit::TryAgain,
+                "cli.too_many_waiting",
+                format_args!("{} wait to be sent, and no more are taken", counted(self.outgoing.len() as u64, "message")),
+            )
+            .hint(
+                "wait until they are sent, then press Up for those that were not; \"\"\" before and behind several lines makes \
+                 one message of them",
+            ),
+        )
+    }
+
+    /// Names a message that does not reach the session.
+    pub(super) fn name_unsent(&mut self, message: &str) {
+        let shown = display::terminal(&text::cut(message, 200));
+        self.screen.say(&format!("not sent: {shown}"));
     }
 
     pub(super) async fn interrupt(&mut self) -> Result<Option<Exit>, Failure> {
@@ -235,12 +269,10 @@ impl Chat<'_> {
         let had_draft = self.draft.is_open() || !self.editor.is_empty();
         self.draft.clear();
         self.editor.take();
+        self.input.give_up();
         let unsent = self.outgoing.clear();
         for message in &unsent {
-            self.screen.say(&format!(
-                "not sent: {}",
-                display::terminal(&text::cut(message, 200))
-            ));
+            self.name_unsent(message);
         }
         let within = SECOND_CHANCE.as_secs();
         if self.put_aside() {
@@ -424,12 +456,8 @@ impl Chat<'_> {
 
     fn cost_words(&self) -> String {
         let session = &self.here.session;
-        let cost = match (session.cost, session.cost_is_partial) {
-            (Some(cost), true) => format!("${:.4} and what is unpriced", cost.as_usd()),
-            (Some(cost), false) => format!("${:.4}", cost.as_usd()),
-            (None, true) => "cost unknown: the model has no known price".to_owned(),
-            (None, false) => "nothing so far".to_owned(),
-        };
+        let cost = money(session.cost, session.cost_is_partial);
+        let cost = cost.unwrap_or_else(|| "nothing so far".to_owned());
         format!(
             "{} tokens in {}, {cost}",
             grouped(session.usage.total()),

@@ -19,9 +19,11 @@ pub(super) enum Edit {
     Line,
     /// The line is complete.
     Done(String),
+    /// The line would be complete, but so many characters at its end did not fit and are not in it.
+    Short(usize),
     /// The input ends.
     End,
-    /// No more fits.
+    /// No more fits: the first character that is left out. Further ones only count.
     Full,
 }
 
@@ -31,6 +33,8 @@ pub(super) struct Editor {
     text: Vec<char>,
     at: usize,
     bytes: usize,
+    /// Characters that did not fit since the line began.
+    left_out: usize,
     before: VecDeque<String>,
     /// Which of the lines before is shown, and what was typed when Up was pressed.
     shown: Option<(usize, Vec<char>)>,
@@ -47,6 +51,7 @@ impl Editor {
         let text = self.text.drain(..).collect();
         self.at = 0;
         self.bytes = 0;
+        self.left_out = 0;
         self.shown = None;
         text
     }
@@ -59,6 +64,7 @@ impl Editor {
     fn set(&mut self, text: Vec<char>) {
         self.bytes = text.iter().map(|character| character.len_utf8()).sum();
         self.at = text.len();
+        self.left_out = 0;
         self.text = text;
     }
 
@@ -67,6 +73,9 @@ impl Editor {
         match key {
             Key::Char(character) => return self.insert(character),
             Key::Newline => return self.insert('\n'),
+            Key::Enter if self.left_out > 0 => {
+                return Edit::Short(std::mem::take(&mut self.left_out));
+            }
             Key::Enter => {
                 let line = self.take();
                 self.remember(&line);
@@ -91,7 +100,12 @@ impl Editor {
 
     fn insert(&mut self, character: char) -> Edit {
         if self.bytes + character.len_utf8() > limits::MESSAGE_BYTES_MAX {
-            return Edit::Full;
+            self.left_out += 1;
+            return if self.left_out == 1 {
+                Edit::Full
+            } else {
+                Edit::Line
+            };
         }
         self.bytes += character.len_utf8();
         self.text.insert(self.at, character);
@@ -278,7 +292,16 @@ mod tests {
         editor.put(&"x".repeat(limits::MESSAGE_BYTES_MAX - 1));
         assert_eq!(editor.key(Key::Char('é')), Edit::Full);
         assert_eq!(editor.key(Key::Char('e')), Edit::Line);
-        assert_eq!(editor.key(Key::Char('e')), Edit::Full);
+        // Said once, however much more is pasted; and what is short is not sent before that is said.
+        assert_eq!(editor.key(Key::Char('e')), Edit::Line);
+        assert_eq!(editor.key(Key::Newline), Edit::Line);
+        assert_eq!(editor.key(Key::Enter), Edit::Short(3));
+        let Edit::Done(line) = editor.key(Key::Enter) else {
+            panic!("a line");
+        };
+        assert_eq!(line.len(), limits::MESSAGE_BYTES_MAX);
+        typed(&mut editor, "next");
+        assert_eq!(editor.key(Key::Enter), Edit::Done("next".to_owned()));
     }
 
     proptest! {

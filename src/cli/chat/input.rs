@@ -84,6 +84,13 @@ impl Input {
         let _ = tcflush(io::stdin(), FlushArg::TCIFLUSH);
     }
 
+    /// Gives up what has begun to come, such as a paste whose end is lost.
+    pub(super) fn give_up(&mut self) {
+        if let Self::Keys(terminal) = self {
+            terminal.keys.clear();
+        }
+    }
+
     /// Gives the terminal to somebody else, for example an editor.
     pub(super) fn lend(&self) {
         if let Self::Keys(terminal) = self {

@@ -1,7 +1,7 @@
 //! Bytes of a terminal turned into keys. Pure.
 //!
-//! Invariants: a character that comes in parts is one key; what is pasted never presses Enter; an unknown sequence is
-//! left out whole.
+//! Invariants: a character that comes in parts is one key; what is pasted is text alone, which presses nothing; an unknown
+//! sequence is left out whole.
 
 /// Bytes of one escape sequence; a longer one is none.
 const SEQUENCE_BYTES_MAX: usize = 32;
@@ -80,11 +80,32 @@ impl Keys {
     fn key(&mut self, first: u8, bytes: &[u8]) -> Found {
         let was_return = std::mem::replace(&mut self.was_return, first == b'\r');
         match first {
+            0x1b if self.is_pasting => self.pasted_escape(bytes),
             0x1b => self.escape(bytes),
             b'\n' if was_return && self.is_pasting => Found::Whole(1, None),
             b'\r' | b'\n' if self.is_pasting => Found::Whole(1, Some(Key::Newline)),
             0x20..=0x7e | 0x80.. => character(bytes),
+            b'\t' => Found::Whole(1, Some(Key::Char('\t'))),
+            _ if self.is_pasting => Found::Whole(1, None),
             control => Found::Whole(1, pressed(control)),
+        }
+    }
+
+    /// What was begun is given up, such as a paste whose end is lost.
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// The end of the paste, or a sequence of what is pasted, which moves nothing here.
+    fn pasted_escape(&mut self, bytes: &[u8]) -> Found {
+        match bytes.get(1) {
+            None => Found::Part,
+            Some(b'[') => match self.escape(bytes) {
+                Found::Whole(length, _) => Found::Whole(length, None),
+                Found::Part => Found::Part,
+            },
+            // What stands behind it is text.
+            Some(_) => Found::Whole(1, None),
         }
     }
 
@@ -149,7 +170,6 @@ fn arrow(letter: u8) -> Option<Key> {
 fn pressed(control: u8) -> Option<Key> {
     Some(match control {
         b'\r' | b'\n' => Key::Enter,
-        b'\t' => Key::Char('\t'),
         0x7f | 0x08 => Key::Backspace,
         0x01 => Key::Home,
         0x02 => Key::Left,
@@ -221,10 +241,30 @@ mod tests {
                     Key::Enter,
                 ],
             ),
+            // What is pasted presses nothing: no end of the input, no arrow, no other key.
+            (
+                b"\x1b[200~\x04a\x1b[A\x7f\tb\x1bc\x1b[31md\x03\x1b[201~\x04",
+                vec![
+                    Key::Char('a'),
+                    Key::Char('\t'),
+                    Key::Char('b'),
+                    Key::Char('c'),
+                    Key::Char('d'),
+                    Key::Eof,
+                ],
+            ),
             (b"\xff\xc3(z", vec![Key::Char('('), Key::Char('z')]),
         ] {
             assert_eq!(Keys::default().feed(bytes), want, "{bytes:?}");
         }
+    }
+
+    #[test]
+    fn a_paste_whose_end_is_lost_can_be_given_up() {
+        let mut keys = Keys::default();
+        assert_eq!(keys.feed(b"\x1b[200~\r"), [Key::Newline]);
+        keys.clear();
+        assert_eq!(keys.feed(b"\r"), [Key::Enter]);
     }
 
     proptest! {

@@ -19,6 +19,8 @@ type Sending = Pin<Box<dyn Future<Output = Result<SendReply, Error>> + Send>>;
 pub(super) struct Outgoing {
     waiting: VecDeque<SendRequest>,
     sending: Option<Sending>,
+    /// Messages that were not taken since the last one that was.
+    refused: usize,
     /// When the first one could not be sent, and when it is tried again.
     failed: Option<(Instant, Instant)>,
 }
@@ -29,11 +31,23 @@ impl Outgoing {
         self.waiting.is_empty()
     }
 
+    /// Whether the message that was not taken last is the first such one in a row.
+    pub(super) fn is_first_refusal(&self) -> bool {
+        self.refused <= 1
+    }
+
+    /// Messages that wait.
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// Takes a message; `false` if too many wait.
     pub(super) fn push(&mut self, request: SendRequest) -> bool {
         if self.waiting.len() >= WAITING_MAX {
+            self.refused += 1;
             return false;
         }
+        self.refused = 0;
         self.waiting.push_back(request);
         true
     }

@@ -49,9 +49,10 @@ pub(super) const HISTORY: usize = 10;
 
 /// What a line means; `None` where it is a message. `Err` says what is wrong with it.
 pub(super) fn parse(line: &str) -> Option<Result<Slash, String>> {
+    // A command is one line: what is pasted as several is a message, whatever it begins with.
     let command = line
         .strip_prefix('/')
-        .filter(|rest| !rest.starts_with('/'))?;
+        .filter(|rest| !rest.starts_with('/') && !rest.trim_end().contains('\n'))?;
     let (word, rest) = command
         .split_once(char::is_whitespace)
         .unwrap_or((command, ""));
@@ -116,6 +117,8 @@ mod tests {
             ("hello", None),
             ("//etc/hosts is a file", None),
             (" /stop", None),
+            ("/etc/hosts\n127.0.0.1 localhost", None),
+            ("/stop\n", Some(Ok(Slash::Stop))),
             ("/stop", Some(Ok(Slash::Stop))),
             (
                 "/model openai/x",

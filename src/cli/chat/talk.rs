@@ -6,13 +6,14 @@ use std::{
     time::Duration,
 };
 
+use nix::sys::signal;
 use serde_json::{Value, json};
 use teamster_protocol::{
     ApprovalId, MessageId, function::approval::Pending, function::harness::SendReply,
     input::SessionOptions,
 };
 use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
+    signal::unix::{Signal, SignalKind, signal as listen},
     time::{Instant, Interval, sleep_until},
 };
 
@@ -117,23 +118,28 @@ enum Wake {
     Sent(Result<SendReply, Error>),
     Interrupt,
     Terminate,
+    Suspend,
     Continued,
     Deadline,
     Tick,
 }
 
 /// What is listened for beside the mesh and the person.
-struct Signals {
+pub(super) struct Signals {
     interrupts: Signal,
     terminations: Signal,
+    quits: Signal,
+    hangups: Signal,
+    suspensions: Signal,
     continued: Signal,
     tick: Interval,
 }
 
 impl Signals {
-    fn open() -> Result<Self, Failure> {
+    /// Begins to listen. From here on no signal leaves a terminal behind that is not as it was.
+    pub(super) fn open() -> Result<Self, Failure> {
         let trap = |kind| {
-            signal(kind).map_err(|error| {
+            listen(kind).map_err(|error| {
                 Failure::new(
                     Exit::Failed,
                     "cli.signal",
@@ -144,9 +150,10 @@ impl Signals {
         Ok(Self {
             interrupts: trap(SignalKind::interrupt())?,
             terminations: trap(SignalKind::terminate())?,
-            continued: trap(SignalKind::from_raw(
-                nix::sys::signal::Signal::SIGCONT as i32,
-            ))?,
+            quits: trap(SignalKind::quit())?,
+            hangups: trap(SignalKind::hangup())?,
+            suspensions: trap(SignalKind::from_raw(signal::Signal::SIGTSTP as i32))?,
+            continued: trap(SignalKind::from_raw(signal::Signal::SIGCONT as i32))?,
             tick: tokio::time::interval(TICK),
         })
     }
@@ -189,9 +196,13 @@ impl<'a> Chat<'a> {
     }
 
     /// Talks until the end and tells how it came.
-    pub(super) async fn run(mut self, past: Vec<Past>) -> Result<Exit, Failure> {
+    pub(super) async fn run(
+        mut self,
+        past: Vec<Past>,
+        mut signals: Signals,
+    ) -> Result<Exit, Failure> {
         self.greet(&past);
-        let left = Box::pin(self.talk()).await;
+        let left = Box::pin(self.talk(&mut signals)).await;
         self.screen.leave();
         let format = self.set.out.format;
         match left {
@@ -240,8 +251,7 @@ impl<'a> Chat<'a> {
         })
     }
 
-    async fn talk(&mut self) -> Result<Exit, Failure> {
-        let mut signals = Signals::open()?;
+    async fn talk(&mut self, signals: &mut Signals) -> Result<Exit, Failure> {
         if let Some(exit) = self.next_question().await? {
             return Ok(exit);
         }
@@ -250,13 +260,20 @@ impl<'a> Chat<'a> {
             self.keep_reachable().await?;
             self.want_line();
             self.draw();
-            let left = match self.wake(&mut signals).await {
+            let left = match self.wake(signals).await {
                 Wake::Item(item) => self.item(*item).await?,
                 Wake::Came(came) => self.came(came).await?,
                 Wake::Sent(result) => self.sent(result).await?,
                 Wake::Interrupt => self.interrupt().await?,
                 Wake::Terminate => Some(Exit::Interrupted),
                 Wake::Deadline => return Err(self.let_go()),
+                Wake::Suspend => {
+                    // Whoever has the terminal meanwhile finds it as it was before.
+                    self.screen.leave();
+                    self.input.lend();
+                    let _ = signal::raise(signal::Signal::SIGSTOP);
+                    None
+                }
                 Wake::Continued => {
                     self.input.take();
                     None
@@ -288,6 +305,9 @@ impl<'a> Chat<'a> {
             biased;
             _ = signals.interrupts.recv() => Wake::Interrupt,
             _ = signals.terminations.recv() => Wake::Terminate,
+            _ = signals.quits.recv() => Wake::Terminate,
+            _ = signals.hangups.recv() => Wake::Terminate,
+            _ = signals.suspensions.recv() => Wake::Suspend,
             () = over => Wake::Deadline,
             came = self.input.next() => Wake::Came(came),
             item = self.here.next() => Wake::Item(Box::new(item)),
@@ -440,10 +460,7 @@ impl<'a> Chat<'a> {
             self.here.is_new = false;
         }
         for text in self.outgoing.clear() {
-            self.screen.say(&format!(
-                "not sent: {}",
-                teamster_core::display::terminal(&teamster_protocol::text::cut(&text, 200))
-            ));
+            self.name_unsent(&text);
         }
         if self.here.is_new || !self.is_person {
             return;

@@ -13,7 +13,7 @@ use teamster_protocol::{
 
 use crate::cli::{
     show,
-    status::{counted, grouped},
+    status::{counted, grouped, money},
 };
 
 /// The deletion that a log ends with.
@@ -70,20 +70,15 @@ impl Tombstone<'_> {
 /// For people.
 pub(super) fn buried(id: &SessionId, tombstone: &Tombstone<'_>, queued: u64) -> String {
     let (usage, cost, unpriced) = tombstone.total();
-    let more = if unpriced > 0 {
-        " and what is unpriced"
-    } else {
-        ""
-    };
+    let cost = money(Some(cost), unpriced > 0).unwrap_or_default();
     let name = display::terminal(id.as_str());
     let mut text = format!(
-        "session    {name}\nstatus     deleted\ndeleted    {} by {}\nturns      {} in {} commits\ntokens     {}\ncost       ${:.4}{more}\n",
+        "session    {name}\nstatus     deleted\ndeleted    {} by {}\nturns      {} in {} commits\ntokens     {}\ncost       {cost}\n",
         show::moment(tombstone.at_ms),
         tombstone.by,
         tombstone.turns,
         tombstone.commits,
         grouped(usage.total()),
-        cost.as_usd(),
     );
     if !tombstone.approvals.is_empty() {
         let asked = counted(tombstone.approvals.len() as u64, "request");

@@ -24,7 +24,7 @@ use crate::{
         failure::Failure,
         output::{Format, Output},
         show,
-        status::{counted, grouped},
+        status::{counted, grouped, money},
     },
     client::{Client, History, session::Session},
 };
@@ -211,14 +211,8 @@ fn entry(session: &Session, event: &Event) -> Option<Entry> {
 }
 
 fn header(id: &SessionId, session: &Session, standing: Standing, queued: u64) -> String {
-    let cost = match session.cost {
-        Some(cost) if session.cost_is_partial => {
-            format!("${:.4} and what is unpriced", cost.as_usd())
-        }
-        Some(cost) => format!("${:.4}", cost.as_usd()),
-        None if session.cost_is_partial => "unknown".to_owned(),
-        None => "nothing so far".to_owned(),
-    };
+    let cost = money(session.cost, session.cost_is_partial);
+    let cost = cost.unwrap_or_else(|| "nothing so far".to_owned());
     let mut text = format!(
         "session    {}\nstatus     {}\nworkspace  {}\nbegan      {}\nused       {}\nturns      {} in {} commits\ntokens     {}\ncost       {cost}\n",
         display::terminal(id.as_str()),

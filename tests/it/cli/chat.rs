@@ -389,6 +389,12 @@ async fn a_person_pastes_edits_and_is_overtaken() {
     terminal.shows("/help lists").await;
     terminal.type_in("\x1b[200~two\r\nlines\rat once\x1b[201~\r");
     terminal.shows("You said: two\nlines\nat once").await;
+    // Forty lines are one message too, and one that begins with a slash is no command.
+    let lines: Vec<String> = (1..=40).map(|line| format!("/line {line}")).collect();
+    terminal.type_in(&format!("\x1b[200~{}\x1b[201~\r", lines.join("\n")));
+    terminal
+        .shows(&format!("You said: {}", lines.join("\n")))
+        .await;
     terminal.go_on();
     terminal.type_in("write it\n");
     terminal.shows("run exactly this?").await;
@@ -417,6 +423,59 @@ async fn a_person_pastes_edits_and_is_overtaken() {
     terminal.type_in("\x15/quit\n");
     assert!(terminal.ended().await.success());
     assert!(terminal.is_as_before());
+    up.terminate();
+    assert!(up.ended(LIMIT).await.success(), "{}", up.output());
+}
+
+/// A terminal that does not mark what is pasted sends line after line: what is not taken of them is named, each one. And however the
+/// chat ends, the terminal marks no pastes afterwards.
+#[tokio::test]
+async fn no_pasted_line_is_lost_without_a_word_and_the_terminal_is_given_back() {
+    const LINES: usize = 200;
+    let place = talking();
+    let mut up = place.up().await;
+    let mut terminal = Terminal::spawn(&place, &["chat", "--session", "me"]);
+    terminal.shows("/help lists").await;
+    terminal.type_in("slow\n");
+    terminal.shows("alpha").await;
+    let lines: Vec<String> = (0..LINES)
+        .map(|line| format!("line {line:03}.\n"))
+        .collect();
+    terminal.type_in(&lines.concat());
+    let last = format!("line {:03}.", LINES - 1);
+    terminal.shows(&format!("not sent: {last}")).await;
+    terminal.shows("press Up").await;
+    let sent = wait::some(LIMIT, "what was taken arrives", || async {
+        let shown = place.run(&["sessions", "show", "me", "--json"]).await;
+        let shown = document(&shown).to_string();
+        let of = |line: usize| format!("line {line:03}.");
+        let page = terminal.page();
+        let is_told = |line: usize| page.contains(&format!("not sent: {}", of(line)));
+        let sent = (0..LINES).filter(|line| shown.contains(&of(*line)));
+        let sent: Vec<usize> = sent.collect();
+        let is_whole = (0..LINES).all(|line| sent.contains(&line) != is_told(line));
+        is_whole.then_some(sent)
+    })
+    .await;
+    assert!(sent.len() >= 32 && sent.len() < LINES, "{sent:?}");
+    assert_eq!(terminal.page().matches("cli.too_many_waiting").count(), 1);
+
+    // A second terminal, ended by the key that ends a program at once.
+    let mut other = Terminal::spawn(&place, &["chat"]);
+    other.shows("/help lists").await;
+    other.quit();
+    other.ended().await;
+    terminal.type_in("/quit\n");
+    terminal.ended().await;
+    for ended in [&terminal, &other] {
+        assert!(ended.is_as_before());
+        wait::until(LIMIT, "pastes are marked no longer", || async {
+            let written = ended.written();
+            let marked = written.rfind("\x1b[?2004h").expect("marked");
+            written.rfind("\x1b[?2004l") > Some(marked)
+        })
+        .await;
+    }
     up.terminate();
     assert!(up.ended(LIMIT).await.success(), "{}", up.output());
 }

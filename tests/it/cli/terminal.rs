@@ -81,6 +81,11 @@ impl Terminal {
         self.signal(Signal::SIGINT);
     }
 
+    /// Ctrl-\\, by hand too.
+    pub fn quit(&self) {
+        self.signal(Signal::SIGQUIT);
+    }
+
     fn signal(&self, signal: Signal) {
         let pid = self.child.id().expect("it runs");
         let pid = Pid::from_raw(i32::try_from(pid).expect("a process"));

@@ -1,6 +1,13 @@
 //! What is in the user's way before and after a mesh runs: wrong files, full devices, killed processes.
 
+use std::{
+    os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
+    path::Path,
+    process::Stdio,
+};
+
 use teamster_testkit::wait;
+use tokio::process::Command;
 
 use super::{
     check_failure, holder,
@@ -85,6 +92,62 @@ async fn a_data_directory_that_cannot_be_used_is_named_without_its_log() {
         assert!(error["message"].to_string().contains("data"), "{error}");
         assert!(!error["hint"].to_string().contains("log"), "{error}");
     }
+}
+
+/// Whose data directory it is stands in the words, and no mesh is started beside theirs. Where the tests have no right to be somebody
+/// else, their own directory is closed to them.
+#[tokio::test]
+async fn a_data_directory_of_somebody_else_is_told_by_its_owner() {
+    const STRANGER: u32 = 12_345;
+    let place = Place::new();
+    let is_root = nix::unistd::geteuid().is_root();
+    let mut up = place.up().await;
+    let rights = |path: &Path, mode: u32| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("set");
+    };
+    let program = place.file("teamster");
+    let built = Path::new(env!("CARGO_BIN_EXE_teamster"));
+    if std::fs::hard_link(built, &program).is_err() {
+        std::fs::copy(built, &program).expect("copied");
+    }
+    if is_root {
+        rights(place.data().parent().expect("a place"), 0o755);
+    } else {
+        rights(&place.data(), 0o000);
+    }
+    let verbs: [&[&str]; 4] = [
+        &["sessions", "ls", "--json"],
+        &["run", "hi", "--json"],
+        &["doctor", "--json"],
+        &["config", "get", "--json"],
+    ];
+    for arguments in verbs {
+        let mut command = std::process::Command::new(&program);
+        command
+            .args(arguments)
+            .current_dir("/")
+            .stdin(Stdio::null());
+        command.env("TEAMSTER_DATA", place.data());
+        if is_root {
+            command.uid(STRANGER).gid(STRANGER);
+        }
+        let output = wait::within(LIMIT, "it ends", Command::from(command).output()).await;
+        let output = output.expect("it starts");
+        check_failure(arguments, &output, (2, "cli.data_dir"));
+        let error = document(&output)["error"].clone();
+        let (says, next) = if is_root {
+            ("belongs to root, and the user 12345", "run this as root")
+        } else {
+            ("its mode of 000", "chmod u+rwX")
+        };
+        assert!(error["message"].to_string().contains(says), "{error}");
+        assert!(error["hint"].to_string().contains(next), "{error}");
+        let words = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!words.contains("starting"), "{words}");
+    }
+    rights(&place.data(), 0o700);
+    up.terminate();
+    assert!(up.ended(LIMIT).await.success(), "{}", up.output());
 }
 
 /// What a user does after a kill: reads the log, which needs nobody but the broker, and runs the next message at once.
