@@ -86,7 +86,9 @@ impl Client {
     /// What the registry says now.
     pub async fn catalog(&self) -> Result<std::sync::Arc<Catalog>, Error> {
         let registry = self.mesh.registry().await.map_err(Error::Mesh)?;
-        Ok(registry.wait(Duration::from_secs(2), |_| true).await)
+        let catalog = registry.wait(Duration::from_secs(2), |_| true).await;
+        self.heard()?;
+        Ok(catalog)
     }
 
     /// Waits until all of `workers` are registered, at most `limit`; the names that are missing at the end.
@@ -99,7 +101,18 @@ impl Client {
         let catalog = registry
             .wait(limit, |catalog| missing(catalog, workers).is_empty())
             .await;
-        Ok(missing(&catalog, workers))
+        let missing = missing(&catalog, workers);
+        if !missing.is_empty() {
+            self.heard()?;
+        }
+        Ok(missing)
+    }
+
+    /// Whether answers reach this client; that nothing was heard says nothing otherwise.
+    fn heard(&self) -> Result<(), Error> {
+        self.mesh
+            .deaf()
+            .map_or(Ok(()), |error| Err(Error::Mesh(error)))
     }
 
     /// Whether a harness answers now. The registry may still name one that was killed; this asks.

@@ -2,7 +2,7 @@
 
 use std::{process::Output, time::Duration};
 
-use teamster::host::embedded::holder;
+use teamster::host::embedded::{holder, locate};
 use teamster_testkit::{Nats, Process, wait};
 use tokio::process::Command;
 
@@ -300,4 +300,39 @@ async fn a_session_without_a_harness_is_interrupted_and_not_running() {
     let again = spawn("again.out", &["harness", "router"]);
     status("idle").await;
     drop((again, others));
+}
+
+/// Credentials of another user than the operator: each verb says so and which to take, and none waits until its time is over.
+#[tokio::test]
+async fn another_users_credentials_are_told_by_every_verb() {
+    let place = Place::new();
+    let mut up = place.up().await;
+    let url = locate(&place.data()).expect("it runs").url;
+    let creds = place.data().join("credentials").join("router.creds");
+    let server = [
+        "--nats",
+        &url,
+        "--creds",
+        creds.to_str().expect("text"),
+        "--json",
+    ];
+    for verb in [
+        &["sessions", "ls"][..],
+        &["sessions", "show", "s"],
+        &["run", "hello"],
+        &["functions", "ls"],
+        &["workers", "ls"],
+        &["approvals", "ls"],
+        &["events"],
+        &["cost"],
+        &["config", "get", "harness"],
+    ] {
+        let arguments = [verb, &server].concat();
+        let output = place.run(&arguments).await;
+        check_failure(&arguments, &output, (69, "mesh.credentials"));
+        let hint = document(&output)["error"]["hint"].to_string();
+        assert!(hint.contains("operator.creds"), "{verb:?}: {hint}");
+    }
+    up.terminate();
+    assert!(up.ended(LIMIT).await.success(), "{}", up.output());
 }

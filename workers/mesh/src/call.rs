@@ -1,6 +1,6 @@
 //! Calling a function, and asking what became of a call.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use async_nats::HeaderMap;
 use bytes::Bytes;
@@ -11,10 +11,12 @@ use tokio::time::{Instant, sleep_until};
 use crate::{
     Error,
     connection::Call,
+    denial::{Denials, Denied},
+    error::OTHER_CREDENTIALS,
     mux::Replies,
     near::{self, Value},
     reply::{Reply, one_line},
-    wire::{Link, Wire, deadline as deadline_of},
+    wire::{Failure, Link, Wire, deadline as deadline_of},
 };
 
 /// Answers to one call that wait to be taken: signs of life come once a second.
@@ -48,7 +50,7 @@ pub(crate) async fn call(wire: &Wire, call: Call, is_registered: bool) -> Result
     let deadline = deadline_of(call.timeout);
     let headers = headers(&call)?;
     let mut replies = wire.mux.open(ANSWERS_MAX);
-    let mut watch = Watch::new(wire, deadline);
+    let mut watch = Watch::new(wire, deadline, &subject);
     let body = match call.value {
         Some(value) => Body::Value(value),
         None => Body::Bytes(call.body),
@@ -76,6 +78,7 @@ pub(crate) async fn call(wire: &Wire, call: Call, is_registered: bool) -> Result
                     ),
                 ));
             }
+            Seen::Denied(denied) => return Err(not_allowed(&call.function, &denied)),
             Seen::Deadline => {
                 return Err(Fault::busy(
                     "mesh.timeout",
@@ -103,7 +106,7 @@ pub(crate) async fn outcome(
     let subject = subject::call(function.namespace(), call);
     let action = || format!("asking for the outcome of a call of {function}");
     let mut replies = wire.mux.open(ANSWERS_MAX);
-    let mut watch = Watch::new(wire, deadline.min(Instant::now() + UNKNOWN_AFTER));
+    let mut watch = Watch::new(wire, deadline.min(Instant::now() + UNKNOWN_AFTER), &subject);
     let body = Body::Bytes(about(Query::Join));
     send(wire, subject, &replies, HeaderMap::new(), body, deadline)
         .await
@@ -124,6 +127,7 @@ pub(crate) async fn outcome(
                     return Ok(None);
                 }
             }
+            Seen::Denied(denied) => return Err(Failure::Denied(denied).during(action())),
             Seen::Deadline if unknown > 0 => return Ok(None),
             Seen::Deadline if watch.deadline < deadline => watch.deadline = deadline,
             Seen::Deadline => return Err(Error::Timeout { action: action() }),
@@ -236,11 +240,18 @@ async fn send(
     }
 }
 
+fn not_allowed(function: &FunctionId, denied: &Denied) -> Fault {
+    let message = format!("calling {function} is not allowed: {denied}");
+    Fault::internal("mesh.credentials", message).hint(OTHER_CREDENTIALS)
+}
+
 /// What a caller sees next.
 enum Seen {
     Reply(Reply),
     /// A callee that had shown life shows none any more.
     Silence,
+    /// The broker does not let this connection ask, or hear the answer.
+    Denied(Denied),
     /// The time is over.
     Deadline,
 }
@@ -249,6 +260,10 @@ enum Seen {
 /// must be heard again within `CALL_SILENCE_MAX`. So must one that is registered, from the request on: it may have died
 /// before its first sign. One that is not (a plain NATS worker) has until the deadline.
 struct Watch {
+    denials: Arc<Denials>,
+    /// What is asked, and what was denied before.
+    subject: String,
+    denied_before: u64,
     link: tokio::sync::watch::Receiver<Link>,
     /// Losses of the connection before the request was sent.
     losses: u64,
@@ -257,10 +272,15 @@ struct Watch {
 }
 
 impl Watch {
-    fn new(wire: &Wire, deadline: Instant) -> Self {
+    fn new(wire: &Wire, deadline: Instant, subject: &str) -> Self {
         let mut link = wire.link.clone();
-        let losses = link.borrow_and_update().losses;
+        let Link {
+            losses, denials, ..
+        } = *link.borrow_and_update();
         Self {
+            denials: Arc::clone(&wire.denials),
+            subject: subject.to_owned(),
+            denied_before: denials,
             link,
             losses,
             silence: None,
@@ -274,6 +294,11 @@ impl Watch {
 
     async fn next(&mut self, replies: &mut Replies) -> Seen {
         loop {
+            if self.link.borrow().denials > 0
+                && let Some(denied) = self.denials.of(&self.subject, self.denied_before)
+            {
+                return Seen::Denied(denied);
+            }
             let until = self
                 .silence
                 .map_or(self.deadline, |silence| silence.min(self.deadline));

@@ -26,6 +26,7 @@ use crate::{
     blob::Blobs,
     call,
     config::Configs,
+    denial::{Denials, Denied},
     dial,
     generation::Generations,
     head::Heads,
@@ -37,7 +38,7 @@ use crate::{
     notice::Notices,
     registry::Registry,
     snap::Snaps,
-    wire::{Vicinity, Wire},
+    wire::{Failure, Vicinity, Wire},
 };
 
 /// How long [`Mesh::connect`] tries to reach a server.
@@ -196,8 +197,10 @@ impl Mesh {
             what: "the incarnation".to_owned(),
             source: Box::new(error),
         })?;
-        let (client, link) = dial::dial(options, &worker, &incarnation, patience).await?;
-        let prefix = format!("_INBOX.{worker}.{incarnation}");
+        let inbox = dial::inbox(&worker);
+        let denials = Arc::new(Denials::new(&inbox));
+        let (client, link) = dial::dial(options, &worker, &incarnation, &denials, patience).await?;
+        let prefix = format!("{inbox}.{incarnation}");
         let mux = Arc::new(Mux::new(prefix.clone()));
         let vicinity = near.and_then(|near| {
             near.receive(&prefix, &mux);
@@ -231,6 +234,7 @@ impl Mesh {
                     worker,
                     incarnation,
                     mux,
+                    denials,
                     vicinity,
                     directs: Arc::default(),
                     reported: Arc::default(),
@@ -252,6 +256,13 @@ impl Mesh {
     /// This life of the worker.
     pub fn incarnation(&self) -> &Incarnation {
         &self.inner.wire.incarnation
+    }
+
+    /// Why no answer reaches this connection, where the broker has denied it its inbox: its credentials are another user's. What
+    /// comes without an answer, such as what a registry has seen, is then not known, and not empty.
+    pub fn deaf(&self) -> Option<Error> {
+        let is_deaf = self.inner.wire.denials.is_deaf();
+        is_deaf.then(|| Failure::Denied(Denied::Answers).during("reading what the mesh says"))
     }
 
     /// Calls a function and waits for its answer, for as long as the callee shows signs of life and the timeout allows.

@@ -1,6 +1,6 @@
 //! Making a connection: addresses, credentials, reconnection, and the watch over how the link stands.
 
-use std::{path::Path, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerAddr};
 use teamster_protocol::id::{Incarnation, WorkerName};
@@ -11,6 +11,7 @@ use tokio::{
 
 use crate::{
     Connect, Error,
+    denial::Denials,
     pause::Pauses,
     wire::{Link, deadline},
 };
@@ -34,6 +35,7 @@ pub(crate) async fn dial(
     options: &Connect,
     worker: &WorkerName,
     incarnation: &Incarnation,
+    denials: &Arc<Denials>,
     patience: Duration,
 ) -> Result<(Client, watch::Receiver<Link>), Error> {
     let failed = |source: Box<dyn std::error::Error + Send + Sync>| Error::Connect {
@@ -52,7 +54,7 @@ pub(crate) async fn dial(
     let (sender, link) = watch::channel(Link::default());
     let mut pauses = Pauses::new(PAUSE_MIN, PAUSE_MAX);
     loop {
-        let prepared = prepare(options, worker, incarnation, sender.clone())
+        let prepared = prepare(options, worker, incarnation, denials, sender.clone())
             .map_err(|error| locked_out(Box::new(error)))?;
         let attempt_deadline = deadline.max(Instant::now() + Duration::from_millis(500));
         let attempt = prepared.connect(addresses.clone());
@@ -87,16 +89,17 @@ fn prepare(
     options: &Connect,
     worker: &WorkerName,
     incarnation: &Incarnation,
+    denials: &Arc<Denials>,
     link: watch::Sender<Link>,
 ) -> std::io::Result<ConnectOptions> {
     let base = match &options.credentials {
         None => ConnectOptions::new(),
         Some(path) => credentials(path, worker)?,
     };
-    let name = worker.clone();
+    let (name, denials) = (worker.clone(), Arc::clone(denials));
     Ok(base
         .name(format!("teamster-{worker}-{incarnation}"))
-        .custom_inbox_prefix(format!("_INBOX.{worker}"))
+        .custom_inbox_prefix(inbox(worker))
         .ping_interval(PING_EVERY)
         .connection_timeout(ATTEMPT)
         .subscription_capacity(SUBSCRIPTION_MESSAGES)
@@ -104,14 +107,20 @@ fn prepare(
         .max_reconnects(None)
         .reconnect_delay_callback(pause_before)
         .event_callback(move |event| {
-            observe(&name, &event, &link);
+            observe(&name, &event, &denials, &link);
             std::future::ready(())
         }))
 }
 
-fn observe(worker: &WorkerName, event: &Event, link: &watch::Sender<Link>) {
+/// What the subjects of a worker's inboxes begin with.
+pub(crate) fn inbox(worker: &WorkerName) -> String {
+    format!("_INBOX.{worker}")
+}
+
+fn observe(worker: &WorkerName, event: &Event, denials: &Denials, link: &watch::Sender<Link>) {
     match event {
         Event::Connected => {
+            denials.forget();
             link.send_modify(|link| link.is_up = true);
             tracing::debug!(%worker, "connected to the broker");
         }
@@ -127,6 +136,9 @@ fn observe(worker: &WorkerName, event: &Event, link: &watch::Sender<Link>) {
         }
         Event::ServerError(error) => {
             tracing::warn!(%worker, %error, "the broker reports an error");
+            if let Some(denials) = denials.take(&error.to_string()) {
+                link.send_modify(|link| link.denials = denials);
+            }
         }
         Event::ClientError(error) => {
             tracing::debug!(%worker, %error, "connection attempt failed");

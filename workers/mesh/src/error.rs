@@ -33,6 +33,15 @@ pub enum Error {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// The broker does not let the user of these credentials do something.
+    #[error("{action} is not allowed")]
+    Denied {
+        /// What was tried.
+        action: String,
+        /// What the broker denied.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The broker refused or did not answer a request.
     #[error("{action} failed")]
     Request {
@@ -131,12 +140,24 @@ impl From<Error> for Fault {
             Error::Timeout { .. } => ("mesh.timeout", FaultClass::Busy),
             Error::Connect { .. } | Error::Request { .. } => ("mesh.unavailable", FaultClass::Busy),
             Error::Address { .. } => ("mesh.address", FaultClass::Caller),
-            Error::Credentials { .. } => ("mesh.credentials", FaultClass::Internal),
+            Error::Credentials { .. } | Error::Denied { .. } => {
+                ("mesh.credentials", FaultClass::Internal)
+            }
             Error::Damaged { .. } => ("mesh.damaged", FaultClass::Internal),
             Error::Malformed { .. } | Error::Unreadable { .. } => {
                 ("mesh.malformed", FaultClass::Internal)
             }
         };
-        Fault::new(code, class, error)
+        let is_denied = matches!(error, Error::Denied { .. });
+        let fault = Fault::new(code, class, error);
+        if is_denied {
+            fault.hint(OTHER_CREDENTIALS)
+        } else {
+            fault
+        }
     }
 }
+
+/// What to do where credentials may not do what was asked.
+pub(crate) const OTHER_CREDENTIALS: &str = "these credentials are another user's: take those of the one who does it, for commands \
+     `--creds PATH` with operator.creds or the directory that holds it";

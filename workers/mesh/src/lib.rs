@@ -24,6 +24,7 @@ mod call;
 pub mod config;
 pub mod connection;
 pub mod credential;
+mod denial;
 mod dial;
 mod direct;
 pub mod error;

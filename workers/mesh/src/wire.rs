@@ -20,6 +20,7 @@ use tokio::{sync::watch, time::Instant};
 
 use crate::{
     Error,
+    denial::{Denials, Denied},
     direct::{self, Directs},
     guard::Looked,
     log::Reported,
@@ -73,6 +74,9 @@ pub(crate) enum Failure {
     /// No answer; whether something was done is unknown.
     #[error("no answer: {0}")]
     Unknown(String),
+    /// The broker does not let these credentials do it. Nothing is said of what was sent before.
+    #[error(transparent)]
+    Denied(Denied),
     /// The server holds messages on a subject, and cannot hand out the last of them: its stored bytes are damaged. Not the same
     /// as none.
     #[error("the last of {stored} stored messages cannot be read: its stored bytes are damaged")]
@@ -96,7 +100,7 @@ impl Failure {
     pub(crate) fn is_passing(&self) -> bool {
         match self {
             Self::NoResponders | Self::Unknown(_) => true,
-            Self::Unreadable { .. } => false,
+            Self::Unreadable { .. } | Self::Denied(_) => false,
             Self::Refused { number, .. } => {
                 matches!(number, 10004..=10006 | 10008 | 10009 | 10023 | 10074)
             }
@@ -123,6 +127,10 @@ impl Failure {
             } => Error::QueueFull,
             Self::NoResponders => Error::NoResponders { action },
             Self::Unknown(_) => Error::Timeout { action },
+            Self::Denied(denied) => Error::Denied {
+                action,
+                source: Box::new(denied),
+            },
             damaged @ Self::Unreadable { .. } => Error::Damaged {
                 action,
                 source: Box::new(damaged),
@@ -142,6 +150,8 @@ pub(crate) struct Link {
     pub(crate) losses: u64,
     /// Whether it stands.
     pub(crate) is_up: bool,
+    /// What the broker has denied over it so far.
+    pub(crate) denials: u64,
 }
 
 /// The broker's word that a message is stored.
@@ -209,6 +219,8 @@ pub(crate) struct Wire {
     pub(crate) worker: WorkerName,
     pub(crate) incarnation: Incarnation,
     pub(crate) mux: Arc<Mux>,
+    /// What the broker does not let this connection do.
+    pub(crate) denials: Arc<Denials>,
     /// The workers of the same process.
     pub(crate) vicinity: Option<Vicinity>,
     /// The streams that may be read without asking their leader.
@@ -256,11 +268,32 @@ impl Wire {
             request = request.headers(headers);
         }
         let mut link = self.link.clone();
-        let losses = link.borrow_and_update().losses;
+        let began = *link.borrow_and_update();
+        if began.denials > 0 && self.denials.is_deaf() {
+            return Err(Failure::Denied(Denied::Answers));
+        }
         tokio::select! {
-            answer = self.client.send_request(subject, request) => answer.map_err(|error| failure(&error)),
-            _ = link.wait_for(|link| link.losses != losses) => {
-                Err(Failure::Unknown("the connection broke".to_owned()))
+            answer = self.client.send_request(subject.clone(), request) => answer.map_err(|error| failure(&error)),
+            failure = self.given_up(&mut link, began, &subject) => Err(failure),
+        }
+    }
+
+    /// Waits for a reason not to wait for the answer any longer: the connection broke, or the request was denied.
+    async fn given_up(
+        &self,
+        link: &mut watch::Receiver<Link>,
+        began: Link,
+        subject: &str,
+    ) -> Failure {
+        let mut seen = began.denials;
+        loop {
+            let changed = link.wait_for(|link| link.losses != began.losses || link.denials != seen);
+            match changed.await.map(|link| *link) {
+                Ok(now) if now.losses == began.losses => seen = now.denials,
+                Ok(_) | Err(_) => return Failure::Unknown("the connection broke".to_owned()),
+            }
+            if let Some(denied) = self.denials.of(subject, began.denials) {
+                return Failure::Denied(denied);
             }
         }
     }

@@ -1,5 +1,7 @@
 //! The mesh under the product's own permissions: what each worker does, it may do.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use teamster_mesh::{
     Connect, Mesh,
@@ -8,7 +10,9 @@ use teamster_mesh::{
     snap::{Mark, Snapshot},
     topology::{Topology, ensure},
 };
-use teamster_protocol::{ApprovalId, Digest, Lane, Principal, Visibility, input::ControlKind};
+use teamster_protocol::{
+    ApprovalId, Digest, Fault, Lane, Principal, Visibility, input::ControlKind,
+};
 use teamster_testkit::{Secured, wait, wait::within};
 
 use crate::fixture::{LIMIT, Reply, call, chain, function, message, name, open, session, text};
@@ -207,4 +211,42 @@ async fn a_worker_without_credentials_is_refused_at_once() {
         "{}",
         chain(&error)
     );
+}
+
+/// Whoever comes with another user's credentials hears that at once, and not nothing until the time is over; so does who asks for
+/// what its own do not allow.
+#[tokio::test]
+async fn what_credentials_do_not_allow_is_told_at_once() {
+    let secured = secured().await;
+    let wrong = Connect {
+        url: secured.url(),
+        credentials: Some(secured.credentials().join("router.creds")),
+    };
+    let stranger = Mesh::connect(&wrong, name("operator"))
+        .await
+        .expect("connected");
+    let router = join(&secured, "router").await;
+    for (mesh, principal) in [(&stranger, Some("owner")), (&router, None)] {
+        let mut call = call("session::list", "");
+        call.principal = principal.map(|name| Principal::parse(name).expect("valid"));
+        call.timeout = Duration::from_mins(30);
+        let fault = within(
+            LIMIT,
+            "a fault long before the time is over",
+            mesh.call(call),
+        )
+        .await
+        .expect_err("not allowed");
+        assert_eq!(fault.code, "mesh.credentials", "{fault}");
+        assert!(fault.message.contains("session::list"), "{fault}");
+        assert!(
+            fault
+                .hint
+                .is_some_and(|hint| hint.contains("operator.creds"))
+        );
+    }
+    assert!(stranger.deaf().is_some());
+    assert!(router.deaf().is_none(), "it hears what it may ask");
+    let error = stranger.log().tail(&session("s")).await.expect_err("deaf");
+    assert_eq!(Fault::from(error).code, "mesh.credentials");
 }
