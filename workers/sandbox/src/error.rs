@@ -286,3 +286,126 @@ impl From<Error> for Fault {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One of each that a model or a person can do something about. A new variant is named here or in `is_ours`.
+    fn all() -> Vec<Error> {
+        let path = || "a/b".to_owned();
+        vec![
+            Error::NoWorkspace,
+            Error::Workspace(std::io::ErrorKind::NotFound.into()),
+            Error::Kernel,
+            Error::Path {
+                path: path(),
+                rule: "it is absolute",
+            },
+            Error::Pattern {
+                what: "pattern",
+                why: "unclosed".to_owned(),
+            },
+            Error::Pattern {
+                what: "glob",
+                why: "unclosed".to_owned(),
+            },
+            Error::NotFound {
+                path: path(),
+                near: None,
+            },
+            Error::NotFound {
+                path: path(),
+                near: Some("A/b".to_owned()),
+            },
+            Error::NoDirectory { path: path() },
+            Error::Closed { path: path() },
+            Error::Git { path: path() },
+            Error::Link { path: path() },
+            Error::IsDirectory { path: path() },
+            Error::NotDirectory { path: path() },
+            Error::NotRegular { path: path() },
+            Error::ReadOnly { path: path() },
+            Error::Permission { path: path() },
+            Error::TooLarge {
+                path: path(),
+                bytes: 1,
+            },
+            Error::Changed { path: path() },
+            Error::NotText { path: path() },
+            Error::Time,
+        ]
+    }
+
+    /// What says its own next step in its words, or leaves nobody anything to do but to try again.
+    fn is_ours(error: &Error) -> bool {
+        match error {
+            Error::NoWorkspace
+            | Error::Workspace(_)
+            | Error::Kernel
+            | Error::Path { .. }
+            | Error::Pattern { .. }
+            | Error::NotFound { .. }
+            | Error::NoDirectory { .. }
+            | Error::Closed { .. }
+            | Error::Git { .. }
+            | Error::Link { .. }
+            | Error::IsDirectory { .. }
+            | Error::NotDirectory { .. }
+            | Error::NotRegular { .. }
+            | Error::ReadOnly { .. }
+            | Error::Permission { .. }
+            | Error::TooLarge { .. }
+            | Error::Changed { .. }
+            | Error::NotText { .. }
+            | Error::Time => true,
+            Error::Protected(_)
+            | Error::Request(_)
+            | Error::NoMatch { .. }
+            | Error::Cancelled
+            | Error::System { .. } => false,
+        }
+    }
+
+    #[test]
+    fn a_fault_of_a_file_says_what_to_do_instead() {
+        for error in all() {
+            assert!(is_ours(&error));
+            let plain = error.to_string();
+            let fault = Fault::from(error);
+            let says_more = fault.message.len() > plain.len() || fault.hint.is_some();
+            // The words of these two end in the next step themselves.
+            let says_itself = plain.contains("create_dirs") || plain.contains("read it again");
+            assert!(says_more || says_itself, "{fault}");
+        }
+        for (error, says) in [
+            (
+                Error::Link {
+                    path: "l".to_owned(),
+                },
+                "fs::list",
+            ),
+            (
+                Error::IsDirectory {
+                    path: "d".to_owned(),
+                },
+                "fs::list",
+            ),
+            (
+                Error::Git {
+                    path: ".git/x".to_owned(),
+                },
+                "sandbox::exec",
+            ),
+            (
+                Error::Closed {
+                    path: ".env".to_owned(),
+                },
+                "ask the user",
+            ),
+        ] {
+            let fault = Fault::from(error);
+            assert!(fault.message.contains(says), "{fault}");
+        }
+    }
+}

@@ -19,15 +19,15 @@ use tracing_subscriber::{
     util::SubscriberInitExt as _,
 };
 
-use crate::{Error, export, json::JsonLine, metric, otlp, outlet::Outlet, span, trace};
+use crate::{Error, export, flush, json::JsonLine, metric, otlp, outlet::Outlet, span, trace};
 
 /// The environment variable that chooses lines: a list of `target=level`.
 const FILTER_VARIABLE: &str = "TEAMSTER_LOG";
 /// Ours from `info` on, everybody else's from `warn` on. A target is a prefix: `teamster` is all our packages.
 const FILTER_DEFAULT: &str = "warn,teamster=info";
 
-/// How long the end of a process waits for a collector, for spans and for figures each.
-const FLUSH_MAX: Duration = Duration::from_secs(2);
+/// How long the end of a process waits for collectors, for spans and figures together.
+const FLUSH_MAX: Duration = Duration::from_secs(1);
 
 /// How a process logs. The default is right for a program in the foreground.
 #[derive(Debug, Clone, Default)]
@@ -81,11 +81,15 @@ pub struct Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let spans = self.provider.shutdown_with_timeout(FLUSH_MAX);
-        let figures = self
-            .meters
-            .as_ref()
-            .map_or(Ok(()), |meters| meters.shutdown_with_timeout(FLUSH_MAX));
+        let provider = self.provider.clone();
+        let mut ends: Vec<flush::End> =
+            vec![Box::new(move |limit| provider.shutdown_with_timeout(limit))];
+        if let Some(meters) = self.meters.clone() {
+            ends.push(Box::new(move |limit| meters.shutdown_with_timeout(limit)));
+        }
+        let mut ended = flush::within(FLUSH_MAX, ends).into_iter();
+        let spans = ended.next().unwrap_or(Ok(()));
+        let figures = ended.next().unwrap_or(Ok(()));
         let lost = self.outlet.as_ref().map_or(0, Outlet::lost);
         if spans.is_err() || figures.is_err() || lost > 0 {
             tracing::warn!(

@@ -21,6 +21,7 @@ mod chain;
 mod error;
 mod escape;
 mod export;
+mod flush;
 mod init;
 mod json;
 pub mod metric;
