@@ -430,7 +430,7 @@ impl<'a> Chat<'a> {
             if let Some(object) = report.as_object_mut() {
                 object.insert(
                     "error".to_owned(),
-                    serde_json::to_value(&failure).unwrap_or_default(),
+                    serde_json::to_value(failure.advised()).unwrap_or_default(),
                 );
             }
             if self.set.out.format == Format::Json {

@@ -14,6 +14,7 @@ use super::{Finding, State, credentials, disk, projection, window, workers};
 use crate::{
     cli::{
         Global,
+        failure::Failure,
         status::{counted, is_scripted},
         up,
     },
@@ -311,6 +312,10 @@ async fn mesh(global: &Global, data: &Path, deep: bool) -> Vec<Finding> {
             return findings;
         }
     };
+    if let Some(finding) = deaf(&client).await {
+        let unread = deep.then(|| unread(true));
+        return std::iter::once(finding).chain(unread).collect();
+    }
     let mut findings = vec![Finding::new(
         "broker",
         State::Ok,
@@ -322,6 +327,18 @@ async fn mesh(global: &Global, data: &Path, deep: bool) -> Vec<Finding> {
     findings.extend(workers::all(&client).await);
     findings.extend(projection::live(&client).await);
     findings
+}
+
+/// That these credentials hear no answer, so that nothing else can be looked at.
+async fn deaf(client: &Client) -> Option<Finding> {
+    // The first question shows it.
+    client.catalog().await.err()?;
+    let failure = Failure::from(client.mesh().deaf()?).advised();
+    let finding = Finding::new("broker", State::Failed, &failure);
+    Some(match failure.hint {
+        Some(hint) => finding.hint(hint),
+        None => finding,
+    })
 }
 
 /// That all logs were to be read and were not; `exist`: whether there may be some.

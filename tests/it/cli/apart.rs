@@ -2,6 +2,7 @@
 
 use std::{process::Output, time::Duration};
 
+use serde_json::Value;
 use teamster::host::embedded::{holder, locate};
 use teamster_testkit::{Nats, Process, wait};
 use tokio::process::Command;
@@ -333,6 +334,18 @@ async fn another_users_credentials_are_told_by_every_verb() {
         let hint = document(&output)["error"]["hint"].to_string();
         assert!(hint.contains("operator.creds"), "{verb:?}: {hint}");
     }
+    let doctor = document(&place.run(&[&["doctor"], &server[..]].concat()).await);
+    let findings = doctor["findings"].as_array().expect("findings").iter();
+    let failed: Vec<&Value> = findings
+        .filter(|finding| finding["state"] == "failed")
+        .collect();
+    let [broker] = failed.as_slice() else {
+        panic!("one cause is told once: {doctor}");
+    };
+    assert!(
+        broker["hint"].to_string().contains("operator.creds"),
+        "{broker}"
+    );
     up.terminate();
     assert!(up.ended(LIMIT).await.success(), "{}", up.output());
 }
