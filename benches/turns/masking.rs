@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -19,7 +20,7 @@ const LONG: usize = 10_000;
 
 /// A history that grows call by call.
 struct Grown {
-    messages: Vec<Message>,
+    messages: Vec<Arc<Message>>,
     masked: BTreeSet<CallId>,
 }
 
@@ -31,7 +32,7 @@ impl Grown {
             text: "go on and on".to_owned(),
         };
         Self {
-            messages: vec![message],
+            messages: vec![Arc::new(message)],
             masked: BTreeSet::new(),
         }
     }
@@ -43,21 +44,21 @@ impl Grown {
             name: "fs__read".to_owned(),
             arguments: format!("{{\"path\":\"{n}\"}}"),
         };
-        self.messages.push(Message::Assistant {
+        self.messages.push(Arc::new(Message::Assistant {
             id: MessageId::parse(format!("msg_{n}")).expect("an id"),
             content: vec![Content::Call(wire)],
             partial: false,
-        });
-        self.messages.push(Message::FunctionResult {
+        }));
+        self.messages.push(Arc::new(Message::FunctionResult {
             call,
             function: FunctionId::parse("fs::read").ok(),
             text: "w".repeat(bytes),
             outcome: ResultKind::Ok,
-        });
+        }));
     }
 
     /// What is sent, with the masks stored as the log would; and how long it took to plan and make it.
-    fn send(&mut self, window: u64) -> (Vec<Message>, Duration, usize) {
+    fn send(&mut self, window: u64) -> (Vec<Arc<Message>>, Duration, usize) {
         let stored = BTreeMap::new();
         let history = History {
             messages: &self.messages,

@@ -35,7 +35,7 @@ impl Heads {
         let size: usize = state
             .transcript
             .iter()
-            .map(teamster_core::turn::history::bytes_of)
+            .map(|message| teamster_core::turn::history::bytes_of(message))
             .sum();
         let body = (is_due || size <= limits::SNAPSHOT_SMALL_BYTES)
             .then(|| load::write_snapshot(state))

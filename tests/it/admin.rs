@@ -99,7 +99,11 @@ fn shown(request: &ChatRequest) -> Vec<String> {
         Message::Assistant { .. } => "assistant".to_owned(),
         other => format!("{other:?}"),
     };
-    request.messages.iter().map(text).collect()
+    request
+        .messages
+        .iter()
+        .map(|message| text(message))
+        .collect()
 }
 
 fn last_request(scene: &Scene) -> ChatRequest {

@@ -107,7 +107,7 @@ fn is_asked_again(request: &ChatRequest) -> bool {
         .messages
         .iter()
         .rev()
-        .find_map(|message| match message {
+        .find_map(|message| match message.as_ref() {
             Message::User { text, .. } => Some(text == "still there?"),
             _ => None,
         })
@@ -402,7 +402,7 @@ async fn uni_1_a_message_is_taken_whole_or_refused() {
             request
                 .messages
                 .iter()
-                .any(|message| matches!(message, Message::User { text: read, .. } if *read == text))
+                .any(|message| matches!(message.as_ref(), Message::User { text: read, .. } if *read == text))
         });
         assert!(is_whole);
     }
@@ -480,7 +480,7 @@ async fn a_huge_answer_ends_its_turn_and_not_its_session() {
             return says("yes");
         }
         let last = request.messages.last();
-        match last {
+        match last.map(AsRef::as_ref) {
             Some(Message::User { text, .. }) if text == "control" => says(&"\u{1}".repeat(200_000)),
             Some(Message::User { text, .. }) if text == "large" => says(&"x".repeat(230_000)),
             _ => says(&"x".repeat(600_000)),

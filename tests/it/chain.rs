@@ -277,10 +277,13 @@ async fn hooks_before_a_generation_add_to_each_others_prompt_and_leave_notices()
         assert_eq!(prompt.matches("[one]").count(), 1, "each step begins anew");
     }
     let notices = |request: &ChatRequest| -> Vec<String> {
-        let texts = request.messages.iter().filter_map(|message| match message {
-            Message::Notice { text, .. } => Some(text.clone()),
-            _ => None,
-        });
+        let texts = request
+            .messages
+            .iter()
+            .filter_map(|message| match message.as_ref() {
+                Message::Notice { text, .. } => Some(text.clone()),
+                _ => None,
+            });
         texts.collect()
     };
     assert_eq!(notices(&requests[0]), ["notice[one]", "notice[two]"]);

@@ -71,7 +71,10 @@ fn everything() -> TurnOptions {
 /// Estimated tokens of a request.
 fn tokens(request: &ChatRequest) -> u64 {
     let tools = serde_json::to_vec(&request.tools).expect("encodes").len() as u64;
-    let messages = request.messages.iter().map(context::of_message);
+    let messages = request
+        .messages
+        .iter()
+        .map(|message| context::of_message(message));
     let prompt = request.system_prompt.as_deref().unwrap_or_default();
     context::of_text(prompt) + context::of_bytes(tools) + messages.sum::<u64>()
 }
@@ -233,7 +236,7 @@ async fn ctx_1_a_provider_that_refuses_is_asked_a_few_times_and_ever_less() {
             let has_answer = request
                 .messages
                 .iter()
-                .filter(|message| matches!(message, Message::User { .. }))
+                .filter(|message| matches!(message.as_ref(), Message::User { .. }))
                 .count();
             match results(request).len() {
                 0 if has_answer == 1 => {
@@ -291,7 +294,7 @@ async fn ctx_3_rules_and_pending_approvals_survive_masking() {
     for request in requests(&scene) {
         let is_rule =
             |message: &Message| matches!(message, Message::User { text, .. } if text == rule);
-        assert!(request.messages.iter().any(is_rule));
+        assert!(request.messages.iter().any(|message| is_rule(message)));
     }
     let last = requests(&scene).pop().expect("a request");
     let asked = serde_json::to_string(&last.messages).expect("encodes");
@@ -308,7 +311,7 @@ async fn ctx_5_a_masked_id_is_read_again() {
         let users = request
             .messages
             .iter()
-            .filter(|message| matches!(message, Message::User { .. }))
+            .filter(|message| matches!(message.as_ref(), Message::User { .. }))
             .count();
         let done = results(request);
         if users == 1 {
@@ -318,15 +321,18 @@ async fn ctx_5_a_masked_id_is_read_again() {
                 _ => says("the id is known"),
             };
         }
-        let masked = request.messages.iter().find_map(|message| match message {
-            Message::FunctionResult { call, text, .. }
-                if text.starts_with("[the result of t::read") =>
-            {
-                assert!(text.contains(call.as_str()), "{text}");
-                Some(call.clone())
-            }
-            _ => None,
-        });
+        let masked = request
+            .messages
+            .iter()
+            .find_map(|message| match message.as_ref() {
+                Message::FunctionResult { call, text, .. }
+                    if text.starts_with("[the result of t::read") =>
+                {
+                    assert!(text.contains(call.as_str()), "{text}");
+                    Some(call.clone())
+                }
+                _ => None,
+            });
         match (done.first(), masked) {
             (None, Some(call)) => calls(&[("context::read", json!({"call": call}))]),
             (Some(text), _) if text.contains("8842") => says("8842"),

@@ -27,7 +27,7 @@ use teamster_testkit::wait;
 use crate::scene::{LIMIT, Parts, Scene, calls, outcomes, results, says, session};
 
 fn answers(request: &ChatRequest) -> Completion {
-    match request.messages.last() {
+    match request.messages.last().map(AsRef::as_ref) {
         Some(Message::User { text, .. }) if text == "destroy" => {
             calls(&[("t::destroy", json!({}))])
         }
@@ -150,7 +150,7 @@ async fn sec_56_a_broken_chain_stops_its_session_until_the_loss_is_accepted() {
     assert!(
         requests
             .last()
-            .is_some_and(|last| last.messages.iter().any(told))
+            .is_some_and(|last| last.messages.iter().any(|message| told(message)))
     );
     let events = scene.events(&id).await;
     assert_eq!(outcomes(&events), [ResultKind::Cancelled]);

@@ -44,7 +44,7 @@ async fn sbx_2_binary_output_passes_through_a_turn_and_the_next_one_works() {
     let scene = scene(|request| {
         let is_next =
             |message: &Message| matches!(message, Message::User { text, .. } if text == "next");
-        if results(request).is_empty() && !request.messages.iter().any(is_next) {
+        if results(request).is_empty() && !request.messages.iter().any(|message| is_next(message)) {
             calls(&[(
                 "sandbox::exec",
                 json!({"argv": ["printf", "a\\000b\\377 kiwi\\033[2J\\n"]}),
@@ -94,10 +94,13 @@ async fn sbx_2_binary_output_passes_through_a_turn_and_the_next_one_works() {
     assert_eq!(scene.ended(&id, 2).await.len(), 2);
     let requests = scene.requests.lock().expect("lock").clone();
     let last = requests.last().expect("requests");
-    let read = last.messages.iter().find_map(|message| match message {
-        Message::FunctionResult { text, .. } => Some(text.clone()),
-        _ => None,
-    });
+    let read = last
+        .messages
+        .iter()
+        .find_map(|message| match message.as_ref() {
+            Message::FunctionResult { text, .. } => Some(text.clone()),
+            _ => None,
+        });
     let read = read.expect("the result stays in the history");
     let reply: Value =
         serde_json::from_str(&read).unwrap_or_else(|error| panic!("{error}: {read}"));

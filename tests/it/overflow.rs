@@ -119,16 +119,19 @@ async fn ctx_1_without_the_context_worker_the_end_of_the_history_is_sent() {
         let messages = request.expect("a request").messages;
         let bytes: usize = messages
             .iter()
-            .map(|message| match message {
+            .map(|message| match message.as_ref() {
                 Message::User { text, .. } => text.len(),
                 _ => 0,
             })
             .sum();
         assert!(bytes <= BOUND, "{bytes}");
         let is_newest = |message: &Message| matches!(message, Message::User { text: said, .. } if *said == text);
-        assert!(messages.last().is_some_and(is_newest));
+        assert!(messages.last().is_some_and(|message| is_newest(message)));
         let is_user = |message: &Message| matches!(message, Message::User { .. });
-        assert!(messages.first().is_some_and(is_user), "whole turns");
+        assert!(
+            messages.first().is_some_and(|message| is_user(message)),
+            "whole turns"
+        );
         assert!(messages.len() >= 2 * turn.min(3) - 1, "as much as fits");
     }
     scene.send(&id, &"w".repeat(BOUND + 1)).await;

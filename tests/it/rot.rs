@@ -21,7 +21,7 @@ use teamster_testkit::wait;
 use crate::scene::{LIMIT, Parts, Scene, calls, says, session};
 
 fn answers(request: &ChatRequest) -> Completion {
-    match request.messages.last() {
+    match request.messages.last().map(AsRef::as_ref) {
         Some(Message::User { text, .. }) if text == "read" => calls(&[("t::read", json!({}))]),
         _ => says("done"),
     }
@@ -173,7 +173,10 @@ fn said(scene: &Scene) -> Vec<String> {
         Message::User { text, .. } => Some(text.clone()),
         _ => None,
     };
-    last.messages.iter().filter_map(text).collect()
+    last.messages
+        .iter()
+        .filter_map(|message| text(message))
+        .collect()
 }
 
 fn at(commits: &[(u64, Commit)], indices: &[usize]) -> Vec<u64> {
@@ -300,7 +303,13 @@ async fn sec_55_what_was_said_behind_commits_that_cannot_be_read_is_taken_over()
     assert_eq!(said(&scene), ["three", "still there?", "still there?"]);
     let asked = scene.requests.lock().expect("lock").last().cloned();
     let told = |message: &Message| matches!(message, Message::Notice { text, .. } if text.contains("lost"));
-    assert!(asked.expect("a request").messages.iter().any(told));
+    assert!(
+        asked
+            .expect("a request")
+            .messages
+            .iter()
+            .any(|message| told(message))
+    );
 }
 
 /// SEC-55: a commit that cannot be read before the newest snapshot does not stop its session; that is told all the same, and an

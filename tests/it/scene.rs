@@ -203,11 +203,11 @@ pub fn results(request: &ChatRequest) -> Vec<String> {
     let turn = request
         .messages
         .iter()
-        .rposition(|message| matches!(message, Message::User { .. }))
+        .rposition(|message| matches!(message.as_ref(), Message::User { .. }))
         .unwrap_or(0);
     request.messages[turn..]
         .iter()
-        .filter_map(|message| match message {
+        .filter_map(|message| match message.as_ref() {
             Message::FunctionResult { text, .. } => Some(text.clone()),
             _ => None,
         })

@@ -15,7 +15,7 @@ fn has_results(request: &teamster_protocol::function::router::ChatRequest) -> bo
     request
         .messages
         .iter()
-        .any(|message| matches!(message, Message::FunctionResult { .. }))
+        .any(|message| matches!(message.as_ref(), Message::FunctionResult { .. }))
 }
 
 fn outcomes(events: &[Event]) -> Vec<ResultKind> {
@@ -67,7 +67,7 @@ async fn conc_1_messages_are_answered_once_and_in_order() {
             .messages
             .iter()
             .rev()
-            .find_map(|message| match message {
+            .find_map(|message| match message.as_ref() {
                 Message::User { text, .. } => Some(text.clone()),
                 _ => None,
             });
@@ -135,7 +135,7 @@ async fn conc_2_a_message_in_mid_generation_steers_the_same_turn() {
         let users = request
             .messages
             .iter()
-            .filter(|message| matches!(message, Message::User { .. }))
+            .filter(|message| matches!(message.as_ref(), Message::User { .. }))
             .count();
         says(&format!("saw {users}"))
     });

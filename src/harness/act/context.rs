@@ -2,7 +2,7 @@
 //!
 //! The worker is a soft dependency. Without an answer in time the model gets the bounded raw history.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use teamster_core::{
     context::{self, Ask, Window},
@@ -26,7 +26,7 @@ pub(super) struct Prepared {
     pub(super) model: String,
     pub(super) system_prompt: String,
     pub(super) tools: Vec<Tool>,
-    pub(super) messages: Vec<Message>,
+    pub(super) messages: Vec<Arc<Message>>,
     /// Tokens that the answer may take.
     pub(super) output: u64,
     pub(super) sent: Sent,
@@ -63,8 +63,12 @@ impl Fixed {
     }
 
     /// Estimated tokens of the request with these messages.
-    fn with(&self, messages: &[Message]) -> u64 {
-        self.without() + messages.iter().map(context::of_message).sum::<u64>()
+    fn with(&self, messages: &[Arc<Message>]) -> u64 {
+        self.without()
+            + messages
+                .iter()
+                .map(|message| context::of_message(message))
+                .sum::<u64>()
     }
 
     /// Tokens that the answer may take after so many refusals.
@@ -76,7 +80,7 @@ impl Fixed {
         context::of_text(&self.system_prompt) + context::of_bytes(self.tools_bytes)
     }
 
-    fn prepared(self, messages: Vec<Message>, estimated: u64, plan: Option<Plan>) -> Prepared {
+    fn prepared(self, messages: Vec<Arc<Message>>, estimated: u64, plan: Option<Plan>) -> Prepared {
         let plan = plan.unwrap_or_default();
         Prepared {
             model: self.model,
@@ -129,7 +133,7 @@ pub(super) async fn prepare(work: &Work<'_>) -> Result<Prepared, CompletionError
 
 /// A request that is far below the window, as far as the window is known. No plan would change anything.
 struct Small {
-    messages: Vec<Message>,
+    messages: Vec<Arc<Message>>,
     /// Tokens of the request.
     estimated: u64,
     /// Tokens that are left for the answer.
@@ -157,7 +161,7 @@ fn small(work: &Work<'_>, fixed: &Fixed) -> Option<Small> {
     })
 }
 
-fn applied(state: &State, plan: &Plan) -> Vec<Message> {
+fn applied(state: &State, plan: &Plan) -> Vec<Arc<Message>> {
     let mask = plan.mask.iter().cloned().collect();
     let cap = usize::try_from(plan.result_bytes_max).unwrap_or(usize::MAX);
     context::apply(&state.history(), &mask, cap)

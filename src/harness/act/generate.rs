@@ -165,7 +165,10 @@ pub(in crate::harness) async fn price(
 fn value(mut chat: ChatRequest) -> Value {
     let messages = std::mem::take(&mut chat.messages);
     let rest = serde_json::to_vec(&chat).map_or(usize::MAX, |json| json.len());
-    let bytes_max = messages.iter().map(history::json_bytes_max).sum::<usize>();
+    let bytes_max = messages
+        .iter()
+        .map(|message| history::json_bytes_max(message))
+        .sum::<usize>();
     chat.messages = messages;
     Value::new(chat, bytes_max.saturating_add(rest))
 }

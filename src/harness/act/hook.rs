@@ -84,7 +84,7 @@ pub(super) fn request(work: &Work<'_>, point: Point) -> Request {
         system_prompt: generate::system_prompt(state),
     });
     let generated = (point == Point::PostGenerate)
-        .then(|| state.transcript.last().cloned())
+        .then(|| state.transcript.last().map(|message| (**message).clone()))
         .flatten();
     Request {
         point,

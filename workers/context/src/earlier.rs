@@ -1,5 +1,7 @@
 //! From where a session could be gone on whose words fill the window: a commit up to which less had been said.
 
+use std::sync::Arc;
+
 use teamster_core::{
     context::{of_bytes, of_message},
     turn::{Fold, State, admin::is_tombstone},
@@ -53,12 +55,12 @@ struct Said {
 }
 
 impl Said {
-    fn take(&mut self, commit: &Commit, added: &[Message], tokens_max: u64) {
+    fn take(&mut self, commit: &Commit, added: &[Arc<Message>], tokens_max: u64) {
         if is_tombstone(commit) {
             *self = Self::default();
             return;
         }
-        self.tokens += added.iter().map(tokens).sum::<u64>();
+        self.tokens += added.iter().map(|message| tokens(message)).sum::<u64>();
         let mut is_end = false;
         for event in &commit.events {
             match event {

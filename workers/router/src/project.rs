@@ -8,6 +8,7 @@
 use std::{
     borrow::Cow,
     collections::{BTreeMap, VecDeque},
+    sync::Arc,
 };
 
 use serde::{Serialize, de::IgnoredAny};
@@ -147,14 +148,17 @@ fn tools(tools: &[Tool], is_out: impl Fn(&Tool) -> bool) -> (Offered, LeftOut) {
     (offered, left_out)
 }
 
-fn messages<'a>(system_prompt: Option<&'a str>, transcript: &'a [Message]) -> Vec<WireMessage<'a>> {
+fn messages<'a>(
+    system_prompt: Option<&'a str>,
+    transcript: &'a [Arc<Message>],
+) -> Vec<WireMessage<'a>> {
     let mut repair = Repair::of(transcript);
     let mut wire = Vec::with_capacity(transcript.len() + 1);
     if let Some(content) = system_prompt.filter(|prompt| !prompt.trim().is_empty()) {
         wire.push(WireMessage::System { content });
     }
     for message in transcript {
-        match message {
+        match message.as_ref() {
             // Notes of whoever owns the session are not for models.
             Message::Custom { .. } => {}
             Message::User { text, .. } | Message::Notice { text, .. } => {
@@ -252,14 +256,14 @@ struct Repair<'a> {
 }
 
 impl<'a> Repair<'a> {
-    fn of(transcript: &'a [Message]) -> Self {
+    fn of(transcript: &'a [Arc<Message>]) -> Self {
         let mut repair = Self {
             results: BTreeMap::new(),
             called: BTreeMap::new(),
             uses: BTreeMap::new(),
         };
         for message in transcript {
-            match message {
+            match message.as_ref() {
                 Message::FunctionResult { call, text, .. } => {
                     repair
                         .results

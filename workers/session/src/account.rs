@@ -1,5 +1,7 @@
 //! What the projection keeps of one session beside its rows: the fold without what rows hold, and what lists show. Pure.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use teamster_core::turn::{Fold, State, admin::is_tombstone};
 use teamster_mesh::head::Head;
@@ -134,7 +136,7 @@ impl Account {
         let messages: Vec<Split> = forked
             .into_iter()
             .flatten()
-            .chain(added)
+            .chain(added.into_iter().map(Arc::unwrap_or_clone))
             .map(split)
             .collect();
         let first = self.messages;

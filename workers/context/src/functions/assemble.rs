@@ -74,7 +74,7 @@ async fn inline(
     context: &Context,
     ctx: &Ctx,
     request: &AssembleRequest,
-    messages: &[Message],
+    messages: &[Arc<Message>],
 ) -> Result<AssembleReply, Fault> {
     let window = context
         .windows

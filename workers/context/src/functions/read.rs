@@ -60,7 +60,7 @@ fn find(state: &State, wanted: &CallId) -> Option<Found> {
         .transcript
         .iter()
         .rev()
-        .find_map(|message| match message {
+        .find_map(|message| match message.as_ref() {
             Message::FunctionResult { call, text, .. } if call == wanted => Some(text),
             _ => None,
         })?;

@@ -102,7 +102,7 @@ async fn ctx_1_an_overflow_is_a_fault_with_a_list() {
     let rig = Rig::start(&config).await;
     let request = AssembleRequest {
         history: History::Inline {
-            messages: vec![user("hello")],
+            messages: vec![user("hello").into()],
         },
         model: "test/tiny".to_owned(),
         system_prompt: Some("p".repeat(7600)),
@@ -194,7 +194,7 @@ async fn ctx_1_an_assumed_window_is_named_with_the_way_to_state_it() {
     let rig = Rig::start(&Config::default()).await;
     let request = AssembleRequest {
         history: History::Inline {
-            messages: vec![user(&"u".repeat(40_000))],
+            messages: vec![user(&"u".repeat(40_000)).into()],
         },
         model: "test/unheard-of".to_owned(),
         max_output_tokens: 500,

@@ -184,10 +184,10 @@ pub(crate) fn user(text: &str) -> Message {
 }
 
 /// The texts of all results among messages.
-pub(crate) fn results(messages: &[Message]) -> Vec<&str> {
+pub(crate) fn results(messages: &[Arc<Message>]) -> Vec<&str> {
     messages
         .iter()
-        .filter_map(|message| match message {
+        .filter_map(|message| match message.as_ref() {
             Message::FunctionResult { text, .. } => Some(text.as_str()),
             _ => None,
         })

@@ -3,6 +3,7 @@
 use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
 };
 
 use teamster_protocol::{BlobRef, CallId, FunctionId, Message};
@@ -13,7 +14,7 @@ use super::cut::Cut;
 #[derive(Debug, Clone, Copy)]
 pub struct History<'a> {
     /// The messages, oldest first.
-    pub messages: &'a [Message],
+    pub messages: &'a [Arc<Message>],
     /// Calls whose results are masked already.
     pub masked: &'a BTreeSet<CallId>,
     /// Results whose whole is stored apart.
@@ -22,18 +23,18 @@ pub struct History<'a> {
     pub is_readable: bool,
 }
 
-/// The messages that are sent: each result within `result_bytes_max`, in the place of masked ones (also those that `mask`
+/// The messages that are sent, shared with the history where nothing of them changes: each result within `result_bytes_max`, in the place of masked ones (also those that `mask`
 /// names) a mark; without what no model reads.
 pub fn apply(
     history: &History<'_>,
     mask: &BTreeSet<CallId>,
     result_bytes_max: usize,
-) -> Vec<Message> {
+) -> Vec<Arc<Message>> {
     history
         .messages
         .iter()
-        .filter(|message| !matches!(message, Message::Custom { .. }))
-        .map(|message| match message {
+        .filter(|message| !matches!(***message, Message::Custom { .. }))
+        .map(|message| match &**message {
             Message::FunctionResult {
                 call,
                 function,
@@ -46,14 +47,17 @@ pub fn apply(
                 } else {
                     history.cut(call, text, result_bytes_max)
                 };
-                Message::FunctionResult {
-                    call: call.clone(),
-                    function: function.clone(),
-                    text: shown.into_owned(),
-                    outcome: *outcome,
+                match shown {
+                    Cow::Borrowed(_) => Arc::clone(message),
+                    Cow::Owned(text) => Arc::new(Message::FunctionResult {
+                        call: call.clone(),
+                        function: function.clone(),
+                        text,
+                        outcome: *outcome,
+                    }),
                 }
             }
-            other => other.clone(),
+            _ => Arc::clone(message),
         })
         .collect()
 }

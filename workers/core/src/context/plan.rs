@@ -3,7 +3,10 @@
 //! Old results go first and many at once: a request that begins like the one before it is answered from the provider's
 //! cache, so the beginning should change seldom. What the model is working with goes last.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use teamster_protocol::{CallId, Message, function::context::Plan, limits};
 
@@ -108,7 +111,7 @@ impl<'a> Sums<'a> {
         let (mut users, mut assistant) = (0, 0);
         let mut by_call: BTreeMap<&CallId, Answered<'a>> = BTreeMap::new();
         for (at, message) in history.messages.iter().enumerate() {
-            match message {
+            match &**message {
                 Message::FunctionResult { call, .. } => {
                     let answered = by_call.entry(call).or_insert_with(|| Answered {
                         call,
@@ -266,8 +269,8 @@ impl<'a> Sums<'a> {
 }
 
 /// Where the last turns begin: at the first of the messages of users that opened them.
-fn turns_from(messages: &[Message]) -> usize {
-    let is_user = |message: &Message| matches!(message, Message::User { .. });
+fn turns_from(messages: &[Arc<Message>]) -> usize {
+    let is_user = |message: &Arc<Message>| matches!(**message, Message::User { .. });
     let mut turns = 0;
     for (at, message) in messages.iter().enumerate().rev() {
         let before = at.checked_sub(1).and_then(|before| messages.get(before));

@@ -1,6 +1,9 @@
 //! What is planned fits, keeps what must stay, and changes seldom.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use proptest::prelude::*;
 use teamster_protocol::{
@@ -21,16 +24,16 @@ fn message_id(n: usize) -> MessageId {
     MessageId::parse(format!("msg_{n}")).expect("valid")
 }
 
-fn user(n: usize, text: &str) -> Message {
-    Message::User {
+fn user(n: usize, text: &str) -> Arc<Message> {
+    Arc::new(Message::User {
         id: message_id(n),
         from: Principal::parse("me").expect("valid"),
         text: text.to_owned(),
-    }
+    })
 }
 
-fn asks(n: usize) -> Message {
-    Message::Assistant {
+fn asks(n: usize) -> Arc<Message> {
+    Arc::new(Message::Assistant {
         id: message_id(n),
         content: vec![Content::Call(WireCall {
             call: call(n),
@@ -38,31 +41,31 @@ fn asks(n: usize) -> Message {
             arguments: format!("{{\"path\": \"{n}\"}}"),
         })],
         partial: false,
-    }
+    })
 }
 
-fn answer(n: usize, text: &str) -> Message {
-    Message::FunctionResult {
+fn answer(n: usize, text: &str) -> Arc<Message> {
+    Arc::new(Message::FunctionResult {
         call: call(n),
         function: FunctionId::parse("fs::read").ok(),
         text: text.to_owned(),
         outcome: ResultKind::Ok,
-    }
+    })
 }
 
-fn custom(n: usize) -> Message {
-    Message::Custom {
+fn custom(n: usize) -> Arc<Message> {
+    Arc::new(Message::Custom {
         id: message_id(n),
         from: Principal::parse("me").expect("valid"),
         kind: "note".to_owned(),
         text: "for people alone".to_owned(),
-    }
+    })
 }
 
 /// A session as its fold would hold it.
 #[derive(Debug, Clone, Default)]
 struct Session {
-    messages: Vec<Message>,
+    messages: Vec<Arc<Message>>,
     masked: BTreeSet<CallId>,
     stored: BTreeMap<CallId, BlobRef>,
 }
@@ -83,14 +86,14 @@ impl Session {
     }
 
     /// What is sent under a plan.
-    fn sent(&self, plan: &Plan) -> Vec<Message> {
+    fn sent(&self, plan: &Plan) -> Vec<Arc<Message>> {
         let mask = plan.mask.iter().cloned().collect();
         let cap = usize::try_from(plan.result_bytes_max).expect("small");
         apply(&self.history(), &mask, cap)
     }
 
     /// Plans, stores the masks as the log would, and says what is sent.
-    fn step(&mut self, ask: &Ask) -> Vec<Message> {
+    fn step(&mut self, ask: &Ask) -> Vec<Arc<Message>> {
         let plan = plan(&self.history(), ask).expect("fits");
         let sent = self.sent(&plan);
         self.masked.extend(plan.mask);
@@ -108,12 +111,12 @@ fn ask(window: u64) -> Ask {
     }
 }
 
-fn tokens(messages: &[Message]) -> u64 {
-    messages.iter().map(of_message).sum()
+fn tokens(messages: &[Arc<Message>]) -> u64 {
+    messages.iter().map(|message| of_message(message)).sum()
 }
 
-fn results(messages: &[Message]) -> Vec<(CallId, String)> {
-    let result = |message: &Message| match message {
+fn results(messages: &[Arc<Message>]) -> Vec<(CallId, String)> {
+    let result = |message: &Arc<Message>| match message.as_ref() {
         Message::FunctionResult { call, text, .. } => Some((call.clone(), text.clone())),
         _ => None,
     };
@@ -314,20 +317,20 @@ fn ctx_3_rules_and_calls_survive_masking() {
     for n in 1..=40 {
         session.call(n, &"t".repeat(4000));
     }
-    session.messages.push(Message::Notice {
+    session.messages.push(Arc::new(Message::Notice {
         id: message_id(98),
         text: "an approval was denied".to_owned(),
-    });
+    }));
     session.messages.push(user(99, "call x now"));
     let sent = session.step(&ask(8192));
-    let kept: Vec<&Message> = session
+    let kept: Vec<&Arc<Message>> = session
         .messages
         .iter()
-        .filter(|message| !matches!(message, Message::FunctionResult { .. }))
+        .filter(|message| !matches!(message.as_ref(), Message::FunctionResult { .. }))
         .collect();
-    let others: Vec<&Message> = sent
+    let others: Vec<&Arc<Message>> = sent
         .iter()
-        .filter(|message| !matches!(message, Message::FunctionResult { .. }))
+        .filter(|message| !matches!(message.as_ref(), Message::FunctionResult { .. }))
         .collect();
     assert_eq!(kept, others);
     assert_eq!(results(&sent).len(), 40);
@@ -456,7 +459,7 @@ fn any_text(max: usize) -> impl Strategy<Value = String> {
     (unit, 0..max).prop_map(|(unit, times)| unit.repeat(times))
 }
 
-fn any_messages() -> impl Strategy<Value = Vec<Message>> {
+fn any_messages() -> impl Strategy<Value = Vec<Arc<Message>>> {
     let one = prop_oneof![
         3 => (Just(0), any_text(40)),
         6 => (Just(1), any_text(9000)),
@@ -472,10 +475,10 @@ fn any_messages() -> impl Strategy<Value = Vec<Message>> {
                 0 => messages.push(user(n, &text)),
                 1 => messages.extend([asks(n), answer(n, &text)]),
                 2 => messages.push(custom(n)),
-                3 => messages.push(Message::Notice {
+                3 => messages.push(Arc::new(Message::Notice {
                     id: message_id(n),
                     text,
-                }),
+                })),
                 _ => messages.push(answer(n / 2, &text)),
             }
         }
@@ -513,11 +516,11 @@ proptest! {
                 prop_assert_eq!(real, made.tokens_after);
                 prop_assert!(made.tokens_after <= made.usable && made.tokens_after <= made.tokens_before);
                 prop_assert!(made.mask.iter().all(|call| !session.masked.contains(call)));
-                let kept: Vec<&Message> = session.messages.iter()
-                    .filter(|message| !matches!(message, Message::Custom { .. })).collect();
+                let kept: Vec<&Arc<Message>> = session.messages.iter()
+                    .filter(|message| !matches!(message.as_ref(), Message::Custom { .. })).collect();
                 prop_assert_eq!(kept.len(), sent.len());
                 for (was, is) in kept.into_iter().zip(&sent) {
-                    if let (Message::FunctionResult { call: one, .. }, Message::FunctionResult { call: two, .. }) = (was, is) {
+                    if let (Message::FunctionResult { call: one, .. }, Message::FunctionResult { call: two, .. }) = (was.as_ref(), is.as_ref()) {
                         prop_assert_eq!(one, two);
                     } else {
                         prop_assert_eq!(was, is);

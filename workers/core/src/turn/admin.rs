@@ -1,6 +1,8 @@
 //! What administration does to a state: messages that wait to be appended, the stored transcript that a fork begins with, and
 //! what is left when a session is deleted.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use teamster_protocol::{
     BlobRef, Commit, Event, Lane, Message, Phase, Principal,
@@ -91,11 +93,11 @@ impl State {
     }
 
     /// Supplies the messages of [`State::missing`], as [`read_base`] gives them.
-    pub fn supply(&mut self, mut messages: Vec<Message>) {
+    pub fn supply(&mut self, messages: Vec<Message>) {
         if let Some(base) = self.base.as_mut().filter(|base| !base.is_supplied) {
             base.is_supplied = true;
-            messages.append(&mut self.transcript);
-            self.transcript = messages;
+            let base = messages.into_iter().map(Arc::new);
+            self.transcript.splice(..0, base);
         }
     }
 

@@ -3,6 +3,8 @@
 //! A break is a commit that cannot be read or that does not follow from the one before it. Whatever lies behind a break does
 //! not count, until a commit accepts the loss of exactly what lies before it. Before a deletion nothing counts, whole or not.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use teamster_protocol::{
     Commit, Digest, Event, Message, MessageId, Principal, SessionId, commit::ReadError,
@@ -97,7 +99,7 @@ impl Fold {
     }
 
     /// Takes out the messages that have come, and forgets what no later commit needs: for readers that keep them elsewhere.
-    pub fn unload(&mut self) -> Vec<Message> {
+    pub fn unload(&mut self) -> Vec<Arc<Message>> {
         self.state.masked.clear();
         self.state.stored.clear();
         self.state.approvals.clear();

@@ -1,6 +1,9 @@
 //! What a new session takes over from the one that it is a fork of.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use teamster_protocol::{
     BlobRef, CallId, Message,
@@ -15,7 +18,7 @@ use crate::turn::state::{CallState, State};
 #[derive(Debug, Clone, PartialEq)]
 pub struct Taken {
     /// The transcript; open calls are answered as cancelled.
-    pub messages: Vec<Message>,
+    pub messages: Vec<Arc<Message>>,
     /// What the next turn runs with where its message says nothing.
     pub options: TurnOptions,
     /// Calls whose results are masked.
@@ -43,13 +46,13 @@ pub fn taken(state: &State) -> Taken {
                 "cancelled by fork: the session was forked before this call ran, and it does not run here",
             ),
         };
-        Some(call.result(outcome, text))
+        Some(Arc::new(call.result(outcome, text)))
     }));
     // Appended messages that waited for these results.
-    messages.extend(state.waiting.iter().cloned());
+    messages.extend(state.waiting.iter().cloned().map(Arc::new));
     let known: BTreeSet<&CallId> = messages
         .iter()
-        .filter_map(|message| match message {
+        .filter_map(|message| match &**message {
             Message::FunctionResult { call, .. } => Some(call),
             _ => None,
         })

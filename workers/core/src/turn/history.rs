@@ -1,5 +1,7 @@
 //! The bounded raw history that a loop sends to a model when no context worker serves it.
 
+use std::sync::Arc;
+
 use teamster_protocol::{Message, message::Content};
 
 use crate::context::History;
@@ -9,7 +11,7 @@ const MARK_BYTES: usize = 192;
 
 /// The longest end of the transcript that fits into `bytes_max` and begins with a user's message, so that no result lacks
 /// its call. `None` when not even the last turn fits.
-pub fn window(transcript: &[Message], bytes_max: usize) -> Option<&[Message]> {
+pub fn window(transcript: &[Arc<Message>], bytes_max: usize) -> Option<&[Arc<Message>]> {
     let mut bytes = 0_usize;
     let mut start = None;
     for (index, message) in transcript.iter().enumerate().rev() {
@@ -17,7 +19,7 @@ pub fn window(transcript: &[Message], bytes_max: usize) -> Option<&[Message]> {
         if bytes > bytes_max {
             break;
         }
-        if matches!(message, Message::User { .. }) {
+        if matches!(**message, Message::User { .. }) {
             start = Some(index);
         }
     }
@@ -30,7 +32,7 @@ pub fn window(transcript: &[Message], bytes_max: usize) -> Option<&[Message]> {
 
 /// About how many bytes a whole history takes on a provider's wire.
 pub fn bytes(history: &History<'_>) -> usize {
-    let sent = history.messages.iter().map(|message| match message {
+    let sent = history.messages.iter().map(|message| match &**message {
         Message::FunctionResult { call, .. } if history.masked.contains(call) => {
             bytes_of(message).min(MARK_BYTES)
         }

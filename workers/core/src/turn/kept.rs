@@ -45,7 +45,11 @@ impl Kept {
         }
         self.take(&state.session);
         self.clock += 1;
-        let bytes = state.transcript.iter().map(history::bytes_of).sum();
+        let bytes = state
+            .transcript
+            .iter()
+            .map(|message| history::bytes_of(message))
+            .sum();
         self.bytes += bytes;
         let entry = Entry {
             used: self.clock,
@@ -67,6 +71,8 @@ impl Kept {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use teamster_protocol::{Message, id::MessageId};
 
     use super::*;
@@ -104,10 +110,10 @@ mod tests {
         let long = |name: &str| {
             let mut state = state(name, 1);
             let text = "x".repeat(limits::FOLDED_BYTES_MAX / 3);
-            state.transcript = vec![Message::Notice {
+            state.transcript = vec![Arc::new(Message::Notice {
                 id: MessageId::of_commit(&state.session, 1, 0),
                 text,
-            }];
+            })];
             state
         };
         let mut kept = Kept::default();

@@ -49,7 +49,11 @@ impl Salvage {
     ) -> Self {
         let mut salvage = Self::default();
         let snapshot = snapshot.filter(|state| state.n > kept.n);
-        let mut known: BTreeSet<String> = kept.transcript.iter().filter_map(name).collect();
+        let mut known: BTreeSet<String> = kept
+            .transcript
+            .iter()
+            .filter_map(|message| name(message))
+            .collect();
         let mut found: Vec<Message> = Vec::new();
         let mut add = |message: Message| {
             let is_new = name(&message).is_some_and(|name| known.insert(name));
@@ -66,7 +70,9 @@ impl Salvage {
                     usize::try_from(base.messages).unwrap_or(usize::MAX)
                 });
             let own = state.transcript.get(inherited..).unwrap_or_default();
-            own.iter().cloned().for_each(&mut add);
+            own.iter()
+                .map(|message| Message::clone(message))
+                .for_each(&mut add);
         }
         let reached = snapshot.map_or(kept.n, |state| state.n);
         if is_taken_over || snapshot.is_some() {

@@ -1,6 +1,9 @@
 //! The state of a session: a fold over its events, and nothing else.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+};
 
 use serde::{Deserialize, Serialize};
 use teamster_protocol::{
@@ -50,7 +53,7 @@ pub struct State {
     /// How the session began; `None` before that.
     pub origin: Option<Origin>,
     /// The messages, oldest first.
-    pub transcript: Vec<Message>,
+    pub transcript: Vec<Arc<Message>>,
     /// Calls whose results the model does not read any more.
     pub masked: BTreeSet<CallId>,
     /// Results of which the transcript holds a part, with the whole.

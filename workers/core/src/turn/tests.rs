@@ -107,7 +107,7 @@ proptest! {
                 _ => None,
             }).collect()
         };
-        let got: Vec<MessageId> = state.transcript.iter().filter_map(|message| match message {
+        let got: Vec<MessageId> = state.transcript.iter().filter_map(|message| match message.as_ref() {
             Message::User { id, .. } => Some(id.clone()),
             _ => None,
         }).collect();

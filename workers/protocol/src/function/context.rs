@@ -1,5 +1,7 @@
 //! `context::assemble` and `context::read`.
 
+use std::sync::Arc;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -45,7 +47,7 @@ pub enum History {
     /// Here.
     Inline {
         /// The messages, oldest first.
-        messages: Vec<Message>,
+        messages: Vec<Arc<Message>>,
     },
 }
 
@@ -57,7 +59,7 @@ pub struct AssembleReply {
     pub plan: Plan,
     /// The messages as they will be sent; `None` where only the plan was wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub messages: Option<Vec<Message>>,
+    pub messages: Option<Vec<Arc<Message>>>,
 }
 
 /// How a history is cut down to a window. Applied by `core::context`, by whoever holds the messages.

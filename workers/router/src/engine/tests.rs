@@ -1,5 +1,7 @@
 //! Generations without a mesh: attempts, sums, stops, and providers that cannot be used.
 
+use std::sync::Arc;
+
 use serde_json::json;
 use teamster_protocol::{Message, MessageId, Principal, RequestId, function::router::Part};
 
@@ -14,11 +16,11 @@ fn request(model: &str) -> ChatRequest {
         session_id: None,
         model: model.to_owned(),
         system_prompt: None,
-        messages: vec![Message::User {
+        messages: vec![Arc::new(Message::User {
             id: MessageId::parse("msg_1").expect("valid"),
             from: Principal::parse("owner").expect("valid"),
             text: "hi".to_owned(),
-        }],
+        })],
         tools: Vec::new(),
         max_output_tokens: None,
         is_first: false,

@@ -1,5 +1,7 @@
 //! Bodies for a provider, from whole and from damaged histories.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 use teamster_protocol::{FunctionId, MessageId, Principal, RequestId, message::ResultKind};
 
@@ -54,7 +56,7 @@ fn request(messages: Vec<Message>) -> ChatRequest {
         session_id: None,
         model: "openai/m".to_owned(),
         system_prompt: Some("Be brief.".to_owned()),
-        messages,
+        messages: messages.into_iter().map(Arc::new).collect(),
         tools: Vec::new(),
         max_output_tokens: None,
         is_first: false,

@@ -276,7 +276,7 @@ impl<'a> Scene<'a> {
             is_resumed: false,
         };
         for message in &request.messages {
-            match message {
+            match message.as_ref() {
                 Message::User { text, .. } => {
                     scene = Self {
                         last_role: Some(Role::User),
@@ -305,7 +305,7 @@ impl<'a> Scene<'a> {
         }
         let last = request.messages.last();
         scene.is_resumed = matches!(
-            last,
+            last.map(AsRef::as_ref),
             Some(Message::Notice { .. } | Message::Assistant { partial: true, .. })
         );
         scene

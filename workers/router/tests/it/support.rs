@@ -46,7 +46,7 @@ pub(crate) fn request(id: &str) -> ChatRequest {
         session_id: None,
         model: "x/m".to_owned(),
         system_prompt: None,
-        messages: vec![user("hi")],
+        messages: vec![user("hi").into()],
         tools: Vec::new(),
         max_output_tokens: None,
         is_first: false,

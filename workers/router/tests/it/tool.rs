@@ -1,5 +1,7 @@
 //! Tools and histories as a strict server sees them.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 use teamster_protocol::{
     CallId, FunctionId, Message, MessageId,
@@ -194,7 +196,7 @@ async fn hist_2_a_strict_server_takes_every_damaged_history() {
         ],
     ] {
         let mut asked = request("s.1.1");
-        asked.messages = history;
+        asked.messages = history.into_iter().map(Arc::new).collect();
         let (completion, _) = generate(&engine, &asked).await;
         assert_eq!(completion.error, None, "{:?}", asked.messages);
         assert_eq!(text(&completion), "ok");

@@ -1,6 +1,6 @@
 //! How one event changes the state: the one place where each kind of event is given its meaning, less what ends a generation.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use teamster_protocol::{Event, Message, event::EndReason, limits};
 
@@ -136,7 +136,7 @@ impl State {
                 }
             });
         }
-        self.transcript.push(message.clone());
+        self.transcript.push(Arc::new(message.clone()));
     }
 
     fn start_turn(&mut self, event: &Event, at_ms: u64) {
@@ -277,7 +277,7 @@ impl State {
         }
         if let Some(message) = result {
             turn.note_result(&message);
-            self.transcript.push(message);
+            self.transcript.push(Arc::new(message));
         }
         turn.stop_waiting(at_ms);
     }

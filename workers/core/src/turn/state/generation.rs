@@ -1,5 +1,7 @@
 //! What the end of a generation changes: the transcript, the turn, what was spent, what is known about the model's tokens.
 
+use std::sync::Arc;
+
 use teamster_protocol::{
     Event,
     function::router::ErrorKind,
@@ -30,7 +32,7 @@ impl State {
                 if let Some(turn) = &mut self.turn {
                     turn.finish_generation(message.as_ref(), *stop, exposure);
                 }
-                self.transcript.extend(message.clone());
+                self.transcript.extend(message.clone().map(Arc::new));
             }
             Event::GenerationInterrupted {
                 partial,
@@ -61,7 +63,7 @@ impl State {
                         is_refused,
                     });
                 });
-                self.transcript.extend(partial.clone());
+                self.transcript.extend(partial.clone().map(Arc::new));
             }
             _ => {}
         }

@@ -212,7 +212,7 @@ fn a_loss_is_told_to_the_model() {
     let short = fold(&world, &log).expect("sound");
     let (_, _, state) = accept(Damage::of(short, 9, "it is shorter".to_owned()), 3);
     assert!(
-        matches!(state.transcript.last(), Some(Message::Notice { text, .. }) if text.contains("lost"))
+        matches!(state.transcript.last().map(AsRef::as_ref), Some(Message::Notice { text, .. }) if text.contains("lost"))
     );
 }
 

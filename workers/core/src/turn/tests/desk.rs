@@ -244,7 +244,7 @@ fn loop_2_the_same_call_with_the_same_result_ends_for_want_of_progress() {
         .state()
         .transcript
         .iter()
-        .filter(|message| matches!(message, Message::Notice { .. }))
+        .filter(|message| matches!(message.as_ref(), Message::Notice { .. }))
         .count();
     assert_eq!(notices, 1);
 }
@@ -295,7 +295,7 @@ fn sec_36_a_bound_met_between_two_calls_keeps_the_second_from_running() {
         .iter()
         .filter(|message| {
             matches!(
-                message,
+                message.as_ref(),
                 Message::FunctionResult {
                     outcome: ResultKind::Cancelled,
                     ..
@@ -373,7 +373,7 @@ fn stream_2_a_cut_stream_is_resumed_once_and_then_fails() {
         .state()
         .transcript
         .iter()
-        .filter(|message| matches!(message, Message::Assistant { partial: true, .. }))
+        .filter(|message| matches!(message.as_ref(), Message::Assistant { partial: true, .. }))
         .count();
     assert_eq!(partials, 2);
 }
@@ -420,7 +420,7 @@ fn retry_2_only_an_answer_that_had_begun_is_resumed() {
     });
     assert!(matches!(desk.action(), Action::Generate(_)));
     let told = desk.draft.state().transcript.iter().any(
-        |message| matches!(message, Message::Notice { text, .. } if text.contains("nothing of it could be kept")),
+        |message| matches!(message.as_ref(), Message::Notice { text, .. } if text.contains("nothing of it could be kept")),
     );
     assert!(told);
 }

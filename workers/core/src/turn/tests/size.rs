@@ -181,9 +181,9 @@ proptest! {
         }
         prop_assert_eq!(&state, driver.draft.state());
         let results = state.transcript.iter()
-            .filter(|message| matches!(message, teamster_protocol::Message::FunctionResult { .. }))
+            .filter(|message| matches!(message.as_ref(), teamster_protocol::Message::FunctionResult { .. }))
             .count();
-        let is_whole = state.transcript.iter().any(|message| matches!(message, teamster_protocol::Message::Assistant { .. }));
+        let is_whole = state.transcript.iter().any(|message| matches!(message.as_ref(), teamster_protocol::Message::Assistant { .. }));
         prop_assert!(results == calls || !is_whole, "{results} results of {calls} calls");
     }
 }

@@ -1,6 +1,9 @@
 //! Everything outside of the machine, at random: a log, lanes, functions, a model, people, and crashes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use teamster_protocol::{
     Arguments, BlobRef, CallId, Class, Commit, Digest, Event, Lane, Message, MessageId, Phase,
@@ -600,10 +603,10 @@ impl World {
     }
 }
 
-pub(super) fn check_transcript(transcript: &[Message]) {
+pub(super) fn check_transcript(transcript: &[Arc<Message>]) {
     let mut open: BTreeSet<CallId> = BTreeSet::new();
     for message in transcript {
-        match message {
+        match message.as_ref() {
             Message::Assistant { content, .. } => {
                 assert!(
                     open.is_empty(),

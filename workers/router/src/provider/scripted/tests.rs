@@ -1,5 +1,7 @@
 //! What the scripted provider answers, by the messages alone.
 
+use std::sync::Arc;
+
 use teamster_protocol::{CallId, MessageId, Principal, RequestId, function::router::Tool};
 
 use super::*;
@@ -39,7 +41,7 @@ fn request(attempt: u32, messages: Vec<Message>, tools: &[&str]) -> ChatRequest 
         session_id: None,
         model: "scripted/guided".to_owned(),
         system_prompt: None,
-        messages,
+        messages: messages.into_iter().map(Arc::new).collect(),
         tools: tools.iter().map(tool).collect(),
         max_output_tokens: None,
         is_first: false,
