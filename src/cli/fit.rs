@@ -174,7 +174,7 @@ mod tests {
             (binding, name.to_owned())
         };
         let catalog = Catalog {
-            workers: vec![worker("whole"), worker("loose")],
+            workers: vec![worker("whole").into(), worker("loose").into()],
             hooks: vec![hook("whole"), hook("dead")],
             ..Catalog::default()
         };

@@ -90,7 +90,7 @@ async fn list(global: &Global, out: &Output, options: Ls) -> Result<Exit, Failur
                 class: contract.class,
                 worker: worker.clone(),
             };
-            (entry, contract)
+            (entry, &**contract)
         })
         .collect();
     match out.format {

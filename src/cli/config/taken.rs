@@ -1,6 +1,6 @@
 //! What the processes of a worker made of a change: each takes or refuses it by itself, and each is asked.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -78,12 +78,13 @@ pub(super) async fn refusals(client: &Client, kind: &Kind) -> Vec<Refusal> {
 }
 
 fn processes<'a>(
-    workers: &'a [registry::Worker],
+    workers: &'a [Arc<registry::Worker>],
     kind: &'a Kind,
 ) -> impl Iterator<Item = &'a registry::Worker> {
     workers
         .iter()
-        .filter(|worker| worker.name.as_str() == kind.name)
+        .map(AsRef::as_ref)
+        .filter(|worker: &&registry::Worker| worker.name.as_str() == kind.name)
 }
 
 async fn made(client: &Client, worker: &registry::Worker, revision: u64, until: Instant) -> Made {

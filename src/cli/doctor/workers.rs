@@ -45,7 +45,7 @@ pub(super) async fn all(client: &Client) -> Vec<Finding> {
 
 /// How many processes of each worker are registered and do not answer.
 async fn silent(client: &Client, catalog: &Catalog) -> BTreeMap<String, usize> {
-    let processes: Vec<_> = catalog.workers.iter().collect();
+    let processes: Vec<_> = catalog.workers.iter().map(AsRef::as_ref).collect();
     let health = micro::health(client.mesh(), &processes).await;
     let mut silent = BTreeMap::new();
     for (worker, health) in processes.iter().zip(health) {
@@ -218,10 +218,10 @@ mod tests {
             functions: Vec::new(),
         };
         let mut catalog = Catalog {
-            workers: host::WORKERS.map(|name| worker(name, "a")).to_vec(),
+            workers: host::WORKERS.map(|name| worker(name, "a").into()).to_vec(),
             ..Catalog::default()
         };
-        catalog.workers.push(worker("router", "b"));
+        catalog.workers.push(worker("router", "b").into());
         let silent = |count: usize| BTreeMap::from([("router".to_owned(), count)]);
         for (silent, state, says) in [
             (BTreeMap::new(), State::Ok, "router 1 (2 processes)"),

@@ -64,7 +64,7 @@ fn misfit(contract: &Contract, arguments: Option<&Arguments>, whose: &str) -> Op
 
 /// What the catalog offers to a turn that may call what is `allowed`.
 pub(super) fn offered<'c>(catalog: &'c Catalog, allowed: &Allowed) -> Vec<&'c Contract> {
-    let contracts = catalog.functions.values().map(|(contract, _)| contract);
+    let contracts = catalog.functions.values().map(|(contract, _)| &**contract);
     contracts
         .filter(|contract| allowed.offers(contract))
         .collect()

@@ -35,7 +35,7 @@ async fn info(ctx: Ctx, request: InfoRequest) -> Result<InfoReply, Fault> {
         .hint("list what there is with engine::functions::list"));
     };
     Ok(InfoReply {
-        contract: contract.clone(),
+        contract: (**contract).clone(),
         worker: worker.clone(),
     })
 }

@@ -60,7 +60,7 @@ pub type Tell = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
 #[derive(Clone)]
 pub struct Function {
     /// What it declares.
-    pub contract: Contract,
+    pub contract: Arc<Contract>,
     /// What it does.
     pub handler: Handler,
     /// The same for callers of the same process that have the request as a value.
@@ -81,7 +81,7 @@ impl Function {
     /// A function between bytes.
     pub fn raw(contract: Contract, handler: Handler) -> Self {
         Self {
-            contract,
+            contract: Arc::new(contract),
             handler,
             near: None,
         }

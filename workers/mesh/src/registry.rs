@@ -21,6 +21,7 @@ use crate::{
 };
 
 pub use catalog::Catalog;
+use catalog::Entry;
 
 /// How often everything is read again, whether or not the watch seems to live: also how long an entry may be shown whose lease
 /// ended without a word.
@@ -146,6 +147,8 @@ pub(crate) async fn remove(wire: &Wire, key: &str) -> Result<(), Failure> {
 /// Header of a bucket's message that removes its key.
 const KV_OPERATION: &str = "KV-Operation";
 
+type Entries = BTreeMap<String, Entry>;
+
 /// Where the watch writes.
 struct View {
     catalog: Arc<ArcSwap<Catalog>>,
@@ -154,7 +157,7 @@ struct View {
 }
 
 impl View {
-    fn show(&mut self, entries: &BTreeMap<String, Bytes>) {
+    fn show(&mut self, entries: &Entries) {
         let catalog = catalog::build(entries);
         if **self.catalog.load() != catalog {
             self.catalog.store(Arc::new(catalog));
@@ -177,6 +180,7 @@ impl View {
 
 /// Reads all entries, follows their changes, and begins anew in time.
 async fn watch_entries(wire: Wire, mut view: View) {
+    let mut known = Entries::new();
     loop {
         let (sink, reads) = channel();
         let spec = Spec {
@@ -190,29 +194,30 @@ async fn watch_entries(wire: Wire, mut view: View) {
         if let Err(failure) = reader.opened().await {
             view.fail(failure);
         }
-        follow(reads, &mut view).await;
+        known = follow(reads, &mut view, known).await;
     }
 }
 
-/// Follows one reader until it is time to read everything again.
-async fn follow(mut reads: Reads<()>, view: &mut View) {
+/// Follows one reader until it is time to read everything again. `known` are the entries of the reading before; this reading's are
+/// given back.
+async fn follow(mut reads: Reads<()>, view: &mut View, known: Entries) -> Entries {
     let again = Instant::now() + READ_AGAIN_EVERY;
-    let mut entries = BTreeMap::new();
+    let mut entries = Entries::new();
     let mut is_complete = false;
     loop {
         let read = tokio::select! {
             read = reads.recv() => read,
             // What is shown stays until the next reader is complete.
-            () = sleep_until(again), if is_complete => return,
+            () = sleep_until(again), if is_complete => return entries,
         };
         match read {
-            None => return,
+            None => return known,
             Some(((), Read::Message(message))) => {
-                apply(&mut entries, message);
+                apply(&mut entries, &known, message);
                 // Changes that came together are shown together.
                 while is_complete {
                     match reads.try_recv() {
-                        Ok(((), Read::Message(message))) => apply(&mut entries, message),
+                        Ok(((), Read::Message(message))) => apply(&mut entries, &known, message),
                         Ok(((), Read::Restarted)) => {
                             entries.clear();
                             is_complete = false;
@@ -242,7 +247,7 @@ async fn follow(mut reads: Reads<()>, view: &mut View) {
     }
 }
 
-fn apply(entries: &mut BTreeMap<String, Bytes>, message: StoredMessage) {
+fn apply(entries: &mut Entries, known: &Entries, message: StoredMessage) {
     let prefix = format!("$KV.{REGISTRY}.");
     let Some(key) = message.subject.strip_prefix(&prefix) else {
         return;
@@ -255,6 +260,8 @@ fn apply(entries: &mut BTreeMap<String, Bytes>, message: StoredMessage) {
     if is_removal {
         entries.remove(key);
     } else {
-        entries.insert(key.to_owned(), message.body);
+        let before = entries.get(key).or_else(|| known.get(key));
+        let entry = Entry::read(key, &message.body, before);
+        entries.insert(key.to_owned(), entry);
     }
 }

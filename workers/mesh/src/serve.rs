@@ -175,7 +175,7 @@ pub async fn serve(mesh: Mesh, worker: Worker) -> Result<Serving, Error> {
         incarnation: mesh.incarnation().clone(),
         version: VERSION.to_owned(),
         description: description.clone(),
-        functions: functions.iter().map(|f| f.contract.clone()).collect(),
+        functions: functions.iter().map(|f| Arc::clone(&f.contract)).collect(),
     };
     let endpoints: Vec<Arc<Endpoint>> = functions
         .into_iter()

@@ -1,5 +1,7 @@
 //! What a worker tells the registry about itself.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -21,7 +23,7 @@ pub struct Worker {
     /// What it is, in one sentence.
     pub description: String,
     /// What it serves.
-    pub functions: Vec<Contract>,
+    pub functions: Vec<Arc<Contract>>,
 }
 
 /// The hooks of one worker: key `hooks.<name>`. Written without a lease, so that a binding that fails closed outlives its

@@ -53,7 +53,10 @@ async fn explain(
 }
 
 /// The contract of a function as the registry has it now.
-pub(super) async fn served(mesh: &Mesh, function: &FunctionId) -> Result<Option<Contract>, Fault> {
+pub(super) async fn served(
+    mesh: &Mesh,
+    function: &FunctionId,
+) -> Result<Option<Arc<Contract>>, Fault> {
     let catalog = mesh
         .registry()
         .await?
@@ -64,5 +67,5 @@ pub(super) async fn served(mesh: &Mesh, function: &FunctionId) -> Result<Option<
     Ok(catalog
         .functions
         .get(function)
-        .map(|(contract, _)| contract.clone()))
+        .map(|(contract, _)| Arc::clone(contract)))
 }

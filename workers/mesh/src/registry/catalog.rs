@@ -1,10 +1,12 @@
 //! The catalog: what the entries of the registry say together. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use bytes::Bytes;
 use teamster_protocol::{
-    Contract, FunctionId,
+    Contract, Digest, FunctionId,
     hook::{Binding, Point},
     registry,
 };
@@ -15,10 +17,10 @@ use crate::permission;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Catalog {
     /// Living worker processes, by name and incarnation.
-    pub workers: Vec<registry::Worker>,
+    pub workers: Vec<Arc<registry::Worker>>,
     /// Functions that somebody serves, with the worker's name. Where two processes of one worker differ, the newest
     /// incarnation's contract counts; where two workers claim one id, neither is served (`doctor` names both).
-    pub functions: BTreeMap<FunctionId, (Contract, String)>,
+    pub functions: BTreeMap<FunctionId, (Arc<Contract>, String)>,
     /// Bound hooks with the worker that bound them, in the order (point, stage, priority, function id). They outlive their
     /// worker.
     pub hooks: Vec<(Binding, String)>,
@@ -53,7 +55,7 @@ impl Catalog {
 }
 
 /// Which workers claim which functions. In a namespace of the house only its owner's claim counts, where the owner makes one.
-fn claims(workers: &[registry::Worker]) -> BTreeMap<FunctionId, BTreeSet<String>> {
+fn claims(workers: &[Arc<registry::Worker>]) -> BTreeMap<FunctionId, BTreeSet<String>> {
     let mut claims: BTreeMap<FunctionId, BTreeSet<String>> = BTreeMap::new();
     for worker in workers {
         for contract in &worker.functions {
@@ -73,26 +75,67 @@ fn claims(workers: &[registry::Worker]) -> BTreeMap<FunctionId, BTreeSet<String>
     claims
 }
 
-/// Builds the catalog from the entries by key. An entry that cannot be read is left out and reported in the log: one bad worker
-/// takes nobody else down.
-pub(super) fn build(entries: &BTreeMap<String, Bytes>) -> Catalog {
+/// One entry as it was read. A registration is renewed with the same bytes again and again: it is read once, and all catalogs share it.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    of: Digest,
+    says: Says,
+}
+
+#[derive(Debug, Clone)]
+enum Says {
+    Worker(Arc<registry::Worker>),
+    Hooks(Arc<registry::Hooks>),
+    /// Nothing that counts.
+    Nothing,
+}
+
+impl Entry {
+    /// Reads an entry, unless it is what was `known` under this key. One that cannot be read says nothing and is reported in the log:
+    /// one bad worker takes nobody else down.
+    pub(super) fn read(key: &str, body: &[u8], known: Option<&Self>) -> Self {
+        let of = Digest::of(body);
+        match known.filter(|known| known.of == of) {
+            Some(known) => known.clone(),
+            None => Self {
+                of,
+                says: says(key, body),
+            },
+        }
+    }
+}
+
+fn says(key: &str, body: &[u8]) -> Says {
+    // The broker lets a worker write its own keys only; what such an entry says of itself counts no further.
+    if key.starts_with("worker.")
+        && let Some(worker) = read::<registry::Worker>(key, body)
+        && *key == super::worker_key(worker.name.as_str(), worker.incarnation.as_str())
+    {
+        Says::Worker(Arc::new(worker))
+    } else if key.starts_with("hooks.")
+        && let Some(hooks) = read::<registry::Hooks>(key, body)
+        && *key == super::hooks_key(hooks.name.as_str())
+    {
+        Says::Hooks(Arc::new(hooks))
+    } else {
+        Says::Nothing
+    }
+}
+
+/// Builds the catalog from the entries by key.
+pub(super) fn build(entries: &BTreeMap<String, Entry>) -> Catalog {
     let mut catalog = Catalog::default();
-    for (key, body) in entries {
-        if key.starts_with("worker.") {
-            // The broker lets a worker write its own keys only; what such an entry says of itself counts no further.
-            let entry = read::<registry::Worker>(key, body);
-            catalog.workers.extend(entry.filter(|entry| {
-                *key == super::worker_key(entry.name.as_str(), entry.incarnation.as_str())
-            }));
-        } else if key.starts_with("hooks.")
-            && let Some(hooks) = read::<registry::Hooks>(key, body)
-            && *key == super::hooks_key(hooks.name.as_str())
-        {
-            let name = hooks.name.to_string();
-            let bound = hooks.bindings.into_iter();
-            catalog
-                .hooks
-                .extend(bound.map(|binding| (binding, name.clone())));
+    for entry in entries.values() {
+        match &entry.says {
+            Says::Worker(worker) => catalog.workers.push(Arc::clone(worker)),
+            Says::Hooks(hooks) => {
+                let bound = hooks.bindings.iter().cloned();
+                let name = hooks.name.to_string();
+                catalog
+                    .hooks
+                    .extend(bound.map(|binding| (binding, name.clone())));
+            }
+            Says::Nothing => {}
         }
     }
     // Incarnations are made of a time, so that the newest of a worker comes last and its contracts win.
@@ -108,7 +151,7 @@ pub(super) fn build(entries: &BTreeMap<String, Bytes>) -> Catalog {
             {
                 catalog.functions.insert(
                     contract.id.clone(),
-                    (contract.clone(), worker.name.to_string()),
+                    (Arc::clone(contract), worker.name.to_string()),
                 );
             }
         }
@@ -146,7 +189,7 @@ mod tests {
         FunctionId::parse(text).expect("a function id")
     }
 
-    fn worker(name: &str, incarnation: &str, functions: &[(&str, &str)]) -> (String, Bytes) {
+    fn worker(name: &str, incarnation: &str, functions: &[(&str, &str)]) -> (String, Vec<u8>) {
         let entry = registry::Worker {
             name: WorkerName::parse(name).expect("a name"),
             incarnation: Incarnation::parse(incarnation).expect("an incarnation"),
@@ -154,12 +197,14 @@ mod tests {
             description: String::new(),
             functions: functions
                 .iter()
-                .map(|(id, description)| Contract::new::<(), ()>(function(id), description))
+                .map(|(id, description)| {
+                    Arc::new(Contract::new::<(), ()>(function(id), description))
+                })
                 .collect(),
         };
         (
             format!("worker.{name}.{incarnation}"),
-            serde_json::to_vec(&entry).expect("json").into(),
+            serde_json::to_vec(&entry).expect("json"),
         )
     }
 
@@ -175,13 +220,19 @@ mod tests {
         }
     }
 
+    fn catalog<const N: usize>(entries: [(String, Vec<u8>); N]) -> Catalog {
+        build(&BTreeMap::from(entries.map(|(key, body)| {
+            let entry = Entry::read(&key, &body, None);
+            (key, entry)
+        })))
+    }
+
     #[test]
     fn the_newest_incarnation_counts() {
-        let entries = BTreeMap::from([
+        let catalog = catalog([
             worker("fs", "01b", &[("fs::read", "new")]),
             worker("fs", "01a", &[("fs::read", "old"), ("fs::gone", "old")]),
         ]);
-        let catalog = build(&entries);
         assert_eq!(catalog.workers.len(), 2);
         assert_eq!(catalog.instances("fs"), 2);
         let description = |id: &str| catalog.functions[&function(id)].0.description.clone();
@@ -191,11 +242,10 @@ mod tests {
 
     #[test]
     fn what_two_workers_claim_is_served_by_neither() {
-        let entries = BTreeMap::from([
+        let catalog = catalog([
             worker("good", "1", &[("fs::read", ""), ("good::one", "")]),
             worker("evil", "2", &[("fs::read", "")]),
         ]);
-        let catalog = build(&entries);
         assert_eq!(
             catalog.functions.keys().collect::<Vec<_>>(),
             [&function("good::one")]
@@ -211,12 +261,11 @@ mod tests {
     #[test]
     fn a_worker_from_outside_takes_nothing_of_the_house() {
         let (_, forged) = worker("router", "9", &[("router::chat", "forged")]);
-        let entries = BTreeMap::from([
+        let catalog = catalog([
             worker("sandbox", "1", &[("fs::read", "ours")]),
             worker("evil", "2", &[("fs::read", "theirs"), ("evil::x", "")]),
             ("worker.evil.9".to_owned(), forged),
         ]);
-        let catalog = build(&entries);
         assert_eq!(catalog.functions[&function("fs::read")].1, "sandbox");
         assert_eq!(
             catalog.functions[&function("fs::read")].0.description,
@@ -224,6 +273,21 @@ mod tests {
         );
         assert_eq!(catalog.functions.len(), 2, "{:?}", catalog.functions.keys());
         assert_eq!(catalog.conflicts(), BTreeMap::new());
+    }
+
+    #[test]
+    fn a_registration_that_is_renewed_is_read_once() {
+        let (key, body) = worker("fs", "01a", &[("fs::read", "old")]);
+        let first = Entry::read(&key, &body, None);
+        let again = Entry::read(&key, &body, Some(&first));
+        let (_, changed) = worker("fs", "01a", &[("fs::read", "new")]);
+        let changed = Entry::read(&key, &changed, Some(&again));
+        let worker = |entry: &Entry| match &entry.says {
+            Says::Worker(worker) => Arc::clone(worker),
+            other => panic!("{other:?}"),
+        };
+        assert!(Arc::ptr_eq(&worker(&first), &worker(&again)));
+        assert_eq!(worker(&changed).functions[0].description, "new");
     }
 
     #[test]
@@ -237,16 +301,15 @@ mod tests {
                 binding(Point::PreTurn, Stage::Judge, 0, "gate::first"),
             ],
         };
-        let entries = BTreeMap::from([
+        let catalog = catalog([
             (
                 "hooks.gate".to_owned(),
-                Bytes::from(serde_json::to_vec(&hooks).expect("json")),
+                serde_json::to_vec(&hooks).expect("json"),
             ),
-            ("hooks.bad".to_owned(), Bytes::from_static(b"{")),
-            ("worker.bad.1".to_owned(), Bytes::from_static(b"[]")),
-            ("else".to_owned(), Bytes::new()),
+            ("hooks.bad".to_owned(), b"{".to_vec()),
+            ("worker.bad.1".to_owned(), b"[]".to_vec()),
+            ("else".to_owned(), Vec::new()),
         ]);
-        let catalog = build(&entries);
         let order: Vec<&str> = catalog
             .hooks
             .iter()

@@ -1,6 +1,9 @@
 //! Calls as their callers see them: answers, faults, silence, loss, late starts.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
 
 use bytes::Bytes;
 use futures::StreamExt as _;
@@ -88,7 +91,7 @@ async fn an_operators_function_knows_its_principal() {
             .map_or_else(String::new, |who| who.to_string());
         Ok(Reply { text })
     });
-    function.contract.visibility = teamster_protocol::Visibility::Operator;
+    Arc::make_mut(&mut function.contract).visibility = teamster_protocol::Visibility::Operator;
     let _serving = served(&mesh, "desk", vec![function]).await;
     let mut as_owner = call("desk::who", "");
     as_owner.principal = Principal::parse("owner").ok();
@@ -215,7 +218,7 @@ async fn a_call_beyond_its_contracts_time_is_ended() {
             })
         }
     });
-    function.contract.timeout_ms = Some(200);
+    Arc::make_mut(&mut function.contract).timeout_ms = Some(200);
     let _serving = served(&mesh, "slow", vec![function]).await;
     let fault = fails(&mesh, call("slow::work", "")).await;
     assert_eq!(fault.code, "mesh.timeout");

@@ -1,6 +1,6 @@
 //! The mesh under the product's own permissions: what each worker does, it may do.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use teamster_mesh::{
@@ -134,7 +134,7 @@ async fn workers_serve_register_and_are_called() {
             .map_or_else(String::new, |who| who.to_string());
         Ok(Reply { text })
     });
-    desk.contract.visibility = Visibility::Operator;
+    Arc::make_mut(&mut desk.contract).visibility = Visibility::Operator;
     let worker = teamster_mesh::Worker::new(name("sandbox"), "Files.")
         .function(slow)
         .function(desk);

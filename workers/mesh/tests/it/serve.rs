@@ -287,7 +287,7 @@ async fn plain_nats_tools_find_and_inspect_a_worker() {
     let mut admin = open("tool::admin", |_, request| async move {
         Ok(Reply { text: request.text })
     });
-    admin.contract.visibility = teamster_protocol::Visibility::Operator;
+    Arc::make_mut(&mut admin.contract).visibility = teamster_protocol::Visibility::Operator;
     let _serving = served(&mesh, "tool", vec![working, failing, admin]).await;
     mesh.call(call("tool::work", "x")).await.expect("answered");
     mesh.call(call("tool::fail", "x"))
