@@ -213,11 +213,11 @@ async fn follow(mut reads: Reads<()>, view: &mut View, known: Entries) -> Entrie
         match read {
             None => return known,
             Some(((), Read::Message(message))) => {
-                apply(&mut entries, &known, message);
+                apply(&mut entries, &known, &message);
                 // Changes that came together are shown together.
                 while is_complete {
                     match reads.try_recv() {
-                        Ok(((), Read::Message(message))) => apply(&mut entries, &known, message),
+                        Ok(((), Read::Message(message))) => apply(&mut entries, &known, &message),
                         Ok(((), Read::Restarted)) => {
                             entries.clear();
                             is_complete = false;
@@ -247,7 +247,7 @@ async fn follow(mut reads: Reads<()>, view: &mut View, known: Entries) -> Entrie
     }
 }
 
-fn apply(entries: &mut Entries, known: &Entries, message: StoredMessage) {
+fn apply(entries: &mut Entries, known: &Entries, message: &StoredMessage) {
     let prefix = format!("$KV.{REGISTRY}.");
     let Some(key) = message.subject.strip_prefix(&prefix) else {
         return;
