@@ -314,7 +314,7 @@ fn fields(members: &[Member], file: &str) -> String {
 
 /// A Rust type as what travels.
 fn wire(kind: &str, file: &str) -> String {
-    for wrapper in ["Option<", "Box<"] {
+    for wrapper in ["Option<", "Box<", "Arc<"] {
         if let Some(inner) = kind.strip_prefix(wrapper) {
             return wire(inner.strip_suffix('>').expect("closed"), file);
         }
