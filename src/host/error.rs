@@ -104,10 +104,12 @@ impl Error {
                     .map(|file| format!("correct {}; `teamster doctor` checks it", file.display())),
             ),
             Self::Projection(source) => (Exit::Usage, "host.projection", Some(of_projection(source))),
-            Self::Serve { .. } => (
+            Self::Serve { source, .. } => (
                 Exit::Unavailable,
                 "host.serve",
-                Some("`teamster doctor` shows what is missing".to_owned()),
+                Some(of_credentials(source).unwrap_or_else(|| {
+                    "`teamster doctor` shows what is missing".to_owned()
+                })),
             ),
             Self::Topology(teamster_mesh::Error::Connect { .. }) => (
                 Exit::Unavailable,
@@ -122,13 +124,13 @@ impl Error {
                 "host.topology",
                 Some("write nats://HOST:PORT, or several of them joined by commas".to_owned()),
             ),
-            Self::Topology(_) => (
+            Self::Topology(source) => (
                 Exit::Unavailable,
                 "host.topology",
-                Some(
+                Some(of_credentials(source).unwrap_or_else(|| {
                     "the server must be 2.14 or newer with JetStream; `teamster doctor` looks"
-                        .to_owned(),
-                ),
+                        .to_owned()
+                })),
             ),
             Self::StoreLost { data, .. } => (
                 Exit::Failed,
@@ -150,6 +152,16 @@ impl Error {
             Self::Broker(source) => (Exit::Unavailable, "host.broker", Some(of_broker(source))),
         }
     }
+}
+
+/// What to do about credentials that the server does not take, or that are another user's.
+fn of_credentials(source: &teamster_mesh::Error) -> Option<String> {
+    use teamster_mesh::Error as Mesh;
+    matches!(source, Mesh::Credentials { .. } | Mesh::Denied { .. }).then(|| {
+        "each worker has its own: `--creds DIR` names the directory that holds <worker>.creds, and topology.creds unless \
+         `--no-ensure` is given"
+            .to_owned()
+    })
 }
 
 /// What to do about a projection that cannot be opened.
@@ -257,6 +269,23 @@ mod tests {
             assert!(hint.contains(says), "{number}: {hint}");
             let is_full = [nix::libc::ENOSPC, nix::libc::EDQUOT].contains(&number);
             assert_eq!(hint.contains("room"), is_full, "{number}: {hint}");
+        }
+    }
+
+    #[test]
+    fn another_users_credentials_are_no_old_server() {
+        let denied = || teamster_mesh::Error::Denied {
+            action: "x".to_owned(),
+            source: "no".into(),
+        };
+        let serve = Error::Serve {
+            worker: "w".to_owned(),
+            source: denied(),
+        };
+        for error in [Error::Topology(denied()), serve] {
+            let (exit, _, hint) = error.verdict();
+            assert_eq!(exit, Exit::Unavailable);
+            assert!(hint.expect("a hint").contains("<worker>.creds"), "{error}");
         }
     }
 

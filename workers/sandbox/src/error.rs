@@ -252,7 +252,7 @@ impl Error {
                 Some("go on without it, and ask the user for what you need to know of it")
             }
             Self::Git { .. } => {
-                Some("leave it to the user; commands run git itself where sandbox::exec is allowed")
+                Some("leave it to the user: git's own directory is read here and never changed")
             }
             Self::NotText { .. } => Some("write it whole with fs::write, or leave it as it is"),
             Self::ReadOnly { .. } | Self::Permission { .. } => {
@@ -395,7 +395,7 @@ mod tests {
                 Error::Git {
                     path: ".git/x".to_owned(),
                 },
-                "sandbox::exec",
+                "leave it to the user",
             ),
             (
                 Error::Closed {
