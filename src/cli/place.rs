@@ -66,9 +66,49 @@ fn open_to_me(path: &Path) -> Result<(), Failure> {
             (eaccess(&within, wanted) == Err(Errno::EACCES)).then_some((within, found))
         });
     match closed {
-        None => Ok(()),
+        None => closed_to_others(path),
         Some((closed, found)) => Err(locked(path, &closed, &found)),
     }
+}
+
+/// Whether nobody else decides what is allowed here. Who may write a data directory, its configuration or its policy may let an agent
+/// do anything in the name of whoever starts it. Groups are not looked at: many systems give each user one of their own.
+fn closed_to_others(path: &Path) -> Result<(), Failure> {
+    for name in ["", "config.yaml", "policy.yaml"] {
+        let within = if name.is_empty() {
+            path.to_owned()
+        } else {
+            path.join(name)
+        };
+        let Ok(found) = within.metadata() else {
+            continue;
+        };
+        let place = within.display();
+        let owner = Uid::from_raw(found.uid());
+        let refused = |why: &str, next: &str| {
+            let shown = path.display();
+            Failure::usage(
+                "cli.data_dir",
+                format_args!("the data directory {shown} cannot be used: {why}, and who may write it decides what an agent may do"),
+            )
+            .hint(next)
+        };
+        if owner != geteuid() && !owner.is_root() {
+            let owner = name_of(owner);
+            return Err(refused(
+                &format!("{place} belongs to {owner}"),
+                &format!("run this as {owner}; or name a data directory of your own: `--data DIR`"),
+            ));
+        }
+        if found.permissions().mode() & 0o002 != 0 {
+            let shown = text::shell(&within.to_string_lossy()).into_owned();
+            return Err(refused(
+                &format!("everybody may write {place}"),
+                &format!("look at what is in it, then: chmod o-w {shown}"),
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// A data directory of which `closed`, itself or a part of it or of its path, is not open to this user.
@@ -255,6 +295,45 @@ mod tests {
             (None, None, None),
         ] {
             assert_eq!(xdg(data_home, home), want);
+        }
+    }
+
+    #[test]
+    fn a_data_directory_that_others_decide_about_is_refused() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let rights = |path: &Path, mode: u32| {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("set");
+        };
+        let policy = dir.path().join("policy.yaml");
+        std::fs::write(&policy, "").expect("written");
+        for (path, open, closed) in [(dir.path(), 0o777, 0o700), (&policy, 0o646, 0o644)] {
+            rights(path, open);
+            let failure = data_dir(Some(dir.path())).expect_err("everybody may write it");
+            assert_eq!(
+                (failure.exit, failure.code.as_str()),
+                (Exit::Usage, "cli.data_dir")
+            );
+            let hint = failure.hint.unwrap_or_default();
+            assert!(
+                hint.ends_with(&format!("chmod o-w {}", path.display())),
+                "{hint}"
+            );
+            rights(path, closed);
+            assert!(data_dir(Some(dir.path())).is_ok());
+        }
+        // Who belongs to the same group is no stranger.
+        rights(dir.path(), 0o770);
+        assert!(data_dir(Some(dir.path())).is_ok());
+        let stranger = nix::unistd::Uid::from_raw(12_345);
+        if nix::unistd::chown(&policy, Some(stranger), None).is_ok() {
+            let failure = data_dir(Some(dir.path())).expect_err("it is somebody else's");
+            assert!(
+                failure
+                    .message
+                    .contains("policy.yaml belongs to the user 12345"),
+                "{}",
+                failure.message
+            );
         }
     }
 

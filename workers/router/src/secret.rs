@@ -6,6 +6,7 @@
 //! Never: keeping a secret longer than one request.
 
 mod alike;
+mod forms;
 
 use std::{fmt, path::PathBuf};
 
@@ -138,7 +139,9 @@ pub fn scrub<'a>(text: &str, secrets: impl IntoIterator<Item = &'a SecretString>
     let text = secrets.into_iter().fold(text.to_owned(), |text, secret| {
         match secret.expose_secret() {
             "" => text,
-            secret => text.replace(secret, MASK),
+            secret => forms::of(secret)
+                .iter()
+                .fold(text, |text, form| text.replace(form.as_str(), MASK)),
         }
     });
     alike::mask(&text)

@@ -24,6 +24,16 @@ pub(super) enum Piece {
     Stray(String),
 }
 
+impl Piece {
+    /// What is left out of an answer where an event that began as an object cannot be read: the rest does not say what was in it.
+    fn broken(data: &str) -> Self {
+        Self::Chunk(Box::new(Chunk {
+            misfit: Some(misfit::event(data)),
+            ..Chunk::default()
+        }))
+    }
+}
+
 /// The reader of one body.
 #[derive(Debug)]
 pub(super) enum Reader {
@@ -46,7 +56,7 @@ impl Reader {
             Self::Events(decoder) => {
                 let mut events = Vec::new();
                 decoder.push(piece, &mut events)?;
-                return Ok(pieces(events));
+                return Ok(pieces(events, Piece::broken));
             }
             Self::Blank(bytes) | Self::Document(bytes) => {
                 if bytes.len() + piece.len() > EVENT_BYTES_MAX {
@@ -80,7 +90,8 @@ impl Reader {
             Self::Events(mut decoder) => {
                 let mut events = Vec::new();
                 decoder.finish(&mut events)?;
-                Ok(pieces(events))
+                // What was not ended by its sender was cut, which the missing end of the answer tells.
+                Ok(pieces(events, |data| Piece::Stray(misfit::event(data))))
             }
             Self::Document(bytes) => {
                 // Also one document a line. What is cut is no JSON and leaves the answer without an end.
@@ -92,12 +103,13 @@ impl Reader {
     }
 }
 
-fn pieces(events: Vec<Event>) -> Vec<Piece> {
+fn pieces(events: Vec<Event>, broken: impl Fn(&str) -> Piece) -> Vec<Piece> {
     let piece = |event: Event| match event.data.trim() {
         "" => None,
         "[DONE]" => Some(Piece::Done),
         data => Some(match Chunk::read(&event.kind, data) {
             Some(chunk) => Piece::Chunk(Box::new(chunk)),
+            None if data.starts_with('{') => broken(data),
             None => Piece::Stray(misfit::event(data)),
         }),
     };
@@ -127,6 +139,13 @@ mod tests {
         }))
     }
 
+    fn broken(data: &str) -> Piece {
+        Piece::Chunk(Box::new(Chunk {
+            misfit: Some(format!("an event is no JSON object but `{data}`")),
+            ..Chunk::default()
+        }))
+    }
+
     fn stray(data: &str) -> Piece {
         Piece::Stray(format!("an event is no JSON object but `{data}`"))
     }
@@ -143,6 +162,15 @@ mod tests {
             (format!("\n {delta}\n{delta}\n"), vec![text("a"), text("a")]),
             (
                 "data: {\"choices\":[{\n\n".to_owned(),
+                vec![broken("{\"choices\":[{")],
+            ),
+            (
+                format!("data: {delta}\n\ndata: {{\"cho\n\ndata: {delta}\n\n"),
+                vec![text("a"), broken("{\"cho"), text("a")],
+            ),
+            // The connection ended within it.
+            (
+                "data: {\"choices\":[{".to_owned(),
                 vec![stray("{\"choices\":[{")],
             ),
             (
