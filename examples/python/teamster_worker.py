@@ -214,7 +214,7 @@ class Worker:
                 await asyncio.sleep(0.1)
 
     async def _forget(self):
-        headers = {"KV-Operation": "PURGE", "Nats-Rollup": "sub", "Nats-TTL": "60s"}
+        headers = {"KV-Operation": "DEL", "Nats-TTL": "60s"}
         try:
             await self._put(f"worker.{self.name}.{self.incarnation}", None, headers, 0)
         except Exception as error:  # the lease ends by itself
@@ -242,6 +242,8 @@ class Worker:
 
     def _taking(self, function):
         async def take(message):
+            if not message.reply.startswith("_INBOX."):
+                return  # nobody asks: the broker sends its answers to whatever subject a request names
             if len(self._tasks) >= AT_ONCE:
                 busy = Fault("mesh.busy", "the worker serves as many calls as it may", "busy", retry_after_ms=250)
                 await self._answer(message, busy)

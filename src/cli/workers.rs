@@ -2,6 +2,7 @@
 
 mod grant;
 pub(super) mod micro;
+mod unbind;
 
 use std::collections::BTreeMap;
 
@@ -33,6 +34,8 @@ pub(super) enum Command {
     Grant(grant::Grant),
     /// Take a worker's credentials back
     Revoke(grant::Revoke),
+    /// Remove the hooks that a worker has bound and that outlive it
+    Unbind(unbind::Unbind),
 }
 
 /// All workers, their processes and whether they answer.
@@ -56,6 +59,7 @@ pub(super) async fn run(global: &Global, out: &Output, command: Command) -> Resu
         Command::Info(options) => info(global, out, &options).await,
         Command::Grant(options) => grant::grant(global, out, options).await,
         Command::Revoke(options) => grant::revoke(global, out, &options).await,
+        Command::Unbind(options) => unbind::unbind(global, out, &options).await,
     }
 }
 

@@ -76,6 +76,25 @@ struct Chain<'a> {
     judge: Vec<&'a Binding>,
 }
 
+/// Why no call may count as judged now, if so.
+fn unguarded(work: &Work<'_>, catalog: &Catalog) -> Option<String> {
+    if let Some(name) = catalog.unreadable_hooks.first() {
+        let name = text::operand(name);
+        return Some(format!(
+            "which hooks a worker has bound cannot be read: start it again, or remove them with `teamster workers unbind {name}`"
+        ));
+    }
+    let is_bound = |required: &String| {
+        let mut hooks = catalog.hooks.iter();
+        hooks.any(|(binding, worker)| binding.point == Point::PreTrigger && worker == required)
+    };
+    let missing = work
+        .required_hooks()
+        .into_iter()
+        .find(|required| !is_bound(required));
+    missing.map(|required| format!("the required worker {required} has bound no hook"))
+}
+
 async fn judge(
     work: &Work<'_>,
     call: &Call,
@@ -88,14 +107,8 @@ async fn judge(
         .filter(|binding| concerns(binding, &contract.id))
         .take(limits::HOOKS_PER_POINT_MAX)
         .collect();
-    for required in work.required_hooks() {
-        let is_bound = catalog
-            .hooks
-            .iter()
-            .any(|(binding, worker)| binding.point == Point::PreTrigger && *worker == required);
-        if !is_bound {
-            return unavailable(&format!("the required worker {required} has bound no hook"));
-        }
+    if let Some(why) = unguarded(work, &catalog) {
+        return unavailable(&why);
     }
     let chain = match chain(call, &bound) {
         Ok(chain) => chain,

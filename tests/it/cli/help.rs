@@ -56,6 +56,7 @@ async fn the_help_is_what_it_was() {
         "workers info",
         "workers grant",
         "workers revoke",
+        "workers unbind",
         "up",
         "worker",
         "doctor",

@@ -73,6 +73,7 @@ const VERBS: &[(&str, &[&str], Needs)] = &[
     ("workers info", &["nobody"], Mesh),
     ("workers grant", &["nobody"], Nothing),
     ("workers revoke", &["nobody", "--yes"], Nothing),
+    ("workers unbind", &["nobody"], Mesh),
     ("up", &[], Server),
     ("worker", &["router"], Server),
     ("doctor", &[], Nothing),

@@ -102,6 +102,14 @@ async fn workers_are_listed_and_one_from_outside_comes_and_goes() {
         0
     );
     assert!(!is_accepted(nats, "weather", kept.to_str().expect("text")).await);
+    let unbound = ["workers", "unbind", "weather", "--yes", "--json"];
+    check_failure(&unbound, &place.run(&unbound).await, (1, "worker.no_hooks"));
+    let unsure = ["workers", "unbind", "approval-gate", "--json"];
+    check_failure(&unsure, &place.run(&unsure).await, (2, "cli.unconfirmed"));
+    let sure = ["workers", "unbind", "approval-gate", "--yes", "--json"];
+    let unbound = place.run(&sure).await;
+    assert_eq!(document(&unbound)["unbound"], true);
+    check_failure(&sure, &place.run(&sure).await, (1, "worker.no_hooks"));
     let gone = ["workers", "revoke", "weather", "--yes", "--json"];
     check_failure(&gone, &place.run(&gone).await, (1, "worker.unknown"));
     up.interrupt();

@@ -61,6 +61,23 @@ pub struct Configs {
     mesh: Mesh,
 }
 
+impl Entry {
+    /// Whether it is what the server says about something else. It sends its answers to whatever subject a request names, so that
+    /// whoever may ask it anything can have one stored here.
+    fn is_answer(&self) -> bool {
+        let body = self.body.as_deref().unwrap_or_default();
+        let Ok(Value::Object(said)) = serde_json::from_slice(body) else {
+            return false;
+        };
+        let is_api = said
+            .get("type")
+            .and_then(Value::as_str)
+            .is_some_and(|kind| kind.starts_with("io.nats."));
+        let is_ack = said.contains_key("stream") && said.contains_key("seq");
+        self.by.is_none() && (is_api || is_ack || said.contains_key("error"))
+    }
+}
+
 /// Follows one key. Made by [`Configs::follow`].
 pub struct Follow {
     configs: Configs,
@@ -97,16 +114,42 @@ impl Configs {
             last_by_subj: Some(&subject),
             ..Get::default()
         };
-        Ok(self.fetch(&get).await?.map(|(_, entry)| entry))
+        match self.fetch(&get).await? {
+            Some((_, entry)) if entry.is_answer() => {
+                self.before(key, entry.revision).await.map(Some)
+            }
+            found => Ok(found.map(|(_, entry)| entry)),
+        }
+    }
+
+    /// What counts where the server's own answer was stored over a key: the newest revision that somebody wrote, under the number of
+    /// the newest that is there, so that the next one can follow it. Without one nobody knows what holds.
+    async fn before(&self, key: &WorkerName, newest: u64) -> Result<Entry, Failure> {
+        tracing::warn!(%key, seq = newest, "an answer of the server was stored over the live configuration and is passed by");
+        let kept = self.revisions(key).await?;
+        let written = kept.into_iter().rev().find(|entry| !entry.is_answer());
+        written
+            .map(|entry| Entry {
+                revision: newest,
+                ..entry
+            })
+            .ok_or_else(|| {
+                Failure::Unknown(format!(
+                    "all that is kept under `{key}` are answers of the server that somebody had stored there: write it anew"
+                ))
+            })
     }
 
     /// The revisions of a key that are kept, oldest first: at most [`limits::CONFIG_HISTORY_MAX`].
     pub async fn history(&self, key: &WorkerName) -> Result<Vec<Entry>, Error> {
-        let failed = |failure: Failure| {
+        self.revisions(key).await.map_err(|failure| {
             failure.during(format!(
                 "reading the history of the live configuration of {key}"
             ))
-        };
+        })
+    }
+
+    async fn revisions(&self, key: &WorkerName) -> Result<Vec<Entry>, Failure> {
         let subject = subject(key);
         let mut entries: Vec<Entry> = Vec::new();
         // One more than are kept: a revision may be added meanwhile.
@@ -116,7 +159,7 @@ impl Configs {
                 next_by_subj: Some(&subject),
                 ..Get::default()
             };
-            match self.fetch(&get).await.map_err(failed)? {
+            match self.fetch(&get).await? {
                 Some((_, entry)) => entries.push(entry),
                 None => break,
             }

@@ -136,8 +136,9 @@ pub(crate) async fn put(
 /// Removes an entry.
 pub(crate) async fn remove(wire: &Wire, key: &str) -> Result<(), Failure> {
     let mut headers = async_nats::HeaderMap::new();
-    headers.insert(KV_OPERATION, "PURGE");
-    headers.insert(async_nats::header::NATS_ROLLUP, "sub");
+    // One message a key is kept: this one takes the place of the entry. The bucket takes no rollup, with which a worker could remove
+    // what is not its own.
+    headers.insert(KV_OPERATION, "DEL");
     headers.insert(async_nats::header::NATS_MESSAGE_TTL, "60s");
     wire.store(format!("$KV.{REGISTRY}.{key}"), Some(headers), Bytes::new())
         .await?;
@@ -148,6 +149,8 @@ pub(crate) async fn remove(wire: &Wire, key: &str) -> Result<(), Failure> {
 const KV_OPERATION: &str = "KV-Operation";
 
 type Entries = BTreeMap<String, Entry>;
+/// When registrations end that are not renewed, by key. The server removes them then, without a word.
+type Leases = BTreeMap<String, Instant>;
 
 /// Where the watch writes.
 struct View {
@@ -203,23 +206,42 @@ async fn watch_entries(wire: Wire, mut view: View) {
 async fn follow(mut reads: Reads<()>, view: &mut View, known: Entries) -> Entries {
     let again = Instant::now() + READ_AGAIN_EVERY;
     let mut entries = Entries::new();
+    let mut leases = Leases::new();
     let mut is_complete = false;
     loop {
+        let ends = leases.values().min().copied();
         let read = tokio::select! {
             read = reads.recv() => read,
+            () = sleep_until(ends.unwrap_or(again)), if ends.is_some() => {
+                let now = Instant::now();
+                leases.retain(|key, ends| {
+                    let is_over = *ends <= now;
+                    if is_over {
+                        entries.remove(key);
+                    }
+                    !is_over
+                });
+                if is_complete {
+                    view.show(&entries);
+                }
+                continue;
+            }
             // What is shown stays until the next reader is complete.
             () = sleep_until(again), if is_complete => return entries,
         };
         match read {
             None => return known,
             Some(((), Read::Message(message))) => {
-                apply(&mut entries, &known, &message);
+                apply(&mut entries, &mut leases, &known, &message);
                 // Changes that came together are shown together.
                 while is_complete {
                     match reads.try_recv() {
-                        Ok(((), Read::Message(message))) => apply(&mut entries, &known, &message),
+                        Ok(((), Read::Message(message))) => {
+                            apply(&mut entries, &mut leases, &known, &message);
+                        }
                         Ok(((), Read::Restarted)) => {
                             entries.clear();
+                            leases.clear();
                             is_complete = false;
                         }
                         Ok(_) => {}
@@ -236,6 +258,7 @@ async fn follow(mut reads: Reads<()>, view: &mut View, known: Entries) -> Entrie
             }
             Some(((), Read::Restarted)) => {
                 entries.clear();
+                leases.clear();
                 is_complete = false;
             }
             // Everything is read from the beginning, so that nothing is jumped over.
@@ -247,11 +270,20 @@ async fn follow(mut reads: Reads<()>, view: &mut View, known: Entries) -> Entrie
     }
 }
 
-fn apply(entries: &mut Entries, known: &Entries, message: &StoredMessage) {
+/// For how long a registration holds without being renewed; `None` where it would hold for ever.
+fn lease(message: &StoredMessage) -> Option<Duration> {
+    let ttl = message.headers.get(async_nats::header::NATS_MESSAGE_TTL)?;
+    let seconds = ttl.as_str().strip_suffix('s')?.parse().ok()?;
+    let lease = Duration::from_secs(seconds);
+    (lease <= limits::REGISTRATION_TTL).then_some(lease)
+}
+
+fn apply(entries: &mut Entries, leases: &mut Leases, known: &Entries, message: &StoredMessage) {
     let prefix = format!("$KV.{REGISTRY}.");
     let Some(key) = message.subject.strip_prefix(&prefix) else {
         return;
     };
+    leases.remove(key);
     let is_removal = message.headers.get(KV_OPERATION).is_some()
         || message
             .headers
@@ -259,9 +291,21 @@ fn apply(entries: &mut Entries, known: &Entries, message: &StoredMessage) {
             .is_some();
     if is_removal {
         entries.remove(key);
-    } else {
-        let before = entries.get(key).or_else(|| known.get(key));
-        let entry = Entry::read(key, &message.body, before);
-        entries.insert(key.to_owned(), entry);
+        return;
     }
+    if key.starts_with("worker.") {
+        let Some(lease) = lease(message) else {
+            tracing::warn!(
+                key,
+                "a registration without a lease is left out: it must carry `Nats-TTL: {}s` or less",
+                limits::REGISTRATION_TTL.as_secs()
+            );
+            entries.remove(key);
+            return;
+        };
+        leases.insert(key.to_owned(), deadline(lease));
+    }
+    let before = entries.get(key).or_else(|| known.get(key));
+    let entry = Entry::read(key, &message.body, before);
+    entries.insert(key.to_owned(), entry);
 }

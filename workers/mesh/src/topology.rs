@@ -265,7 +265,12 @@ async fn ensure_object(wire: &Wire, object: &Object, deadline: Instant) -> Resul
 
 async fn try_ensure(wire: &Wire, object: &Object) -> Result<Result<(), Unusable>, Failure> {
     match wire.api::<Info>(&object.info, &Value::Null).await {
-        Ok(found) => return Ok(check(object, &found.config)),
+        Ok(found) => match check(object, &found.config) {
+            Err(_) if plan::CHANGED.contains(&object.name()) => {
+                return change(wire, object, found.config).await;
+            }
+            checked => return Ok(checked),
+        },
         Err(failure)
             if matches!(
                 failure.number(),
@@ -286,6 +291,19 @@ async fn try_ensure(wire: &Wire, object: &Object) -> Result<Result<(), Unusable>
         }
         Err(failure) => Err(failure),
     }
+}
+
+/// Changes a stream that an earlier version made to what this one needs; what is the operator's business stays.
+async fn change(
+    wire: &Wire,
+    object: &Object,
+    found: Value,
+) -> Result<Result<(), Unusable>, Failure> {
+    let wanted = plan::changed(&object.config, found);
+    let update = format!("STREAM.UPDATE.{}", object.name());
+    let changed = wire.api::<Info>(&update, &wanted).await?;
+    tracing::info!(object = %object.what, "a stream of an earlier version was changed");
+    Ok(check(object, &changed.config))
 }
 
 fn check(object: &Object, found: &Value) -> Result<(), Unusable> {

@@ -24,6 +24,9 @@ pub struct Catalog {
     /// Bound hooks with the worker that bound them, in the order (point, stage, priority, function id). They outlive their
     /// worker.
     pub hooks: Vec<(Binding, String)>,
+    /// Entries of hooks that cannot be read, each a worker's name as a token of a subject. Nobody knows what they bind: until they
+    /// are bound anew or removed, nothing may count as judged.
+    pub unreadable_hooks: Vec<String>,
 }
 
 impl Catalog {
@@ -86,22 +89,26 @@ pub(super) struct Entry {
 enum Says {
     Worker(Arc<registry::Worker>),
     Hooks(Arc<registry::Hooks>),
+    /// Something about hooks, but nobody knows what.
+    Unreadable,
     /// Nothing that counts.
     Nothing,
 }
 
 impl Entry {
     /// Reads an entry, unless it is what was `known` under this key. One that cannot be read says nothing and is reported in the log:
-    /// one bad worker takes nobody else down.
+    /// one bad worker takes nobody else down. But hooks that were bound stay bound: the server can be made to write its own answers
+    /// over them, and a guard does not go away by what nobody can read.
     pub(super) fn read(key: &str, body: &[u8], known: Option<&Self>) -> Self {
         let of = Digest::of(body);
-        match known.filter(|known| known.of == of) {
-            Some(known) => known.clone(),
-            None => Self {
-                of,
-                says: says(key, body),
-            },
+        if let Some(known) = known.filter(|known| known.of == of) {
+            return known.clone();
         }
+        let says = match (says(key, body), known.map(|known| &known.says)) {
+            (Says::Unreadable, Some(Says::Hooks(bound))) => Says::Hooks(Arc::clone(bound)),
+            (says, _) => says,
+        };
+        Self { of, says }
     }
 }
 
@@ -112,11 +119,13 @@ fn says(key: &str, body: &[u8]) -> Says {
         && *key == super::worker_key(worker.name.as_str(), worker.incarnation.as_str())
     {
         Says::Worker(Arc::new(worker))
-    } else if key.starts_with("hooks.")
-        && let Some(hooks) = read::<registry::Hooks>(key, body)
-        && *key == super::hooks_key(hooks.name.as_str())
-    {
-        Says::Hooks(Arc::new(hooks))
+    } else if key.starts_with("hooks.") {
+        match read::<registry::Hooks>(key, body) {
+            Some(hooks) if *key == super::hooks_key(hooks.name.as_str()) => {
+                Says::Hooks(Arc::new(hooks))
+            }
+            _ => Says::Unreadable,
+        }
     } else {
         Says::Nothing
     }
@@ -125,7 +134,7 @@ fn says(key: &str, body: &[u8]) -> Says {
 /// Builds the catalog from the entries by key.
 pub(super) fn build(entries: &BTreeMap<String, Entry>) -> Catalog {
     let mut catalog = Catalog::default();
-    for entry in entries.values() {
+    for (key, entry) in entries {
         match &entry.says {
             Says::Worker(worker) => catalog.workers.push(Arc::clone(worker)),
             Says::Hooks(hooks) => {
@@ -134,6 +143,10 @@ pub(super) fn build(entries: &BTreeMap<String, Entry>) -> Catalog {
                 catalog
                     .hooks
                     .extend(bound.map(|binding| (binding, name.clone())));
+            }
+            Says::Unreadable => {
+                let name = key.trim_start_matches("hooks.");
+                catalog.unreadable_hooks.push(name.to_owned());
             }
             Says::Nothing => {}
         }
@@ -321,5 +334,27 @@ mod tests {
         );
         assert_eq!(catalog.hooks_at(Point::PreTrigger).count(), 3);
         assert!(catalog.workers.is_empty());
+        assert_eq!(catalog.unreadable_hooks, ["bad"]);
+    }
+
+    /// What the server answers can be sent over an entry by whoever may ask it anything.
+    #[test]
+    fn hooks_stay_bound_when_their_entry_is_overwritten_with_what_nobody_can_read() {
+        let hooks = registry::Hooks {
+            name: WorkerName::parse("guard").expect("a name"),
+            bindings: vec![binding(Point::PreTrigger, Stage::Judge, 0, "guard::look")],
+        };
+        let body = serde_json::to_vec(&hooks).expect("json");
+        let answer = br#"{"stream":"KV_registry","seq":116}"#;
+        let bound = Entry::read("hooks.guard", &body, None);
+        let overwritten = Entry::read("hooks.guard", answer, Some(&bound));
+        let again = Entry::read("hooks.guard", b"", Some(&overwritten));
+        let catalog = build(&BTreeMap::from([("hooks.guard".to_owned(), again)]));
+        assert_eq!(catalog.hooks_at(Point::PreTrigger).count(), 1);
+        assert!(catalog.unreadable_hooks.is_empty());
+        // Who begins afterwards knows only that something was bound.
+        let found = Entry::read("hooks.guard", answer, None);
+        let catalog = build(&BTreeMap::from([("hooks.guard".to_owned(), found)]));
+        assert_eq!(catalog.unreadable_hooks, ["guard"]);
     }
 }

@@ -135,7 +135,7 @@ pub(super) fn streams(replicas: usize) -> Vec<Value> {
         events(),
     ];
     all.extend((0..limits::LOG_STREAMS).map(log));
-    all.push(bucket(REGISTRY, 1));
+    all.push(registry());
     all.push(bucket(CONFIG, limits::CONFIG_HISTORY_MAX as u64));
     all.push(bucket(HEADS, 1));
     for stream in &mut all {
@@ -276,6 +276,32 @@ fn bucket(name: &str, history: u64) -> Value {
         "subject_delete_marker_ttl": 60 * SECOND,
         "duplicate_window": 120 * SECOND,
     })
+}
+
+/// The bucket that workers from outside write to. It takes no rollup: with one of all, whoever may write one key could remove the
+/// hooks of others. So the server marks no end of a lease either, which it does by rollups: readers count leases themselves.
+fn registry() -> Value {
+    let mut config = bucket(REGISTRY, 1);
+    if let Some(fields) = config.as_object_mut() {
+        fields.insert("allow_rollup_hdrs".to_owned(), Value::Bool(false));
+        fields.remove("subject_delete_marker_ttl");
+    }
+    config
+}
+
+/// Streams that are changed where an earlier version made them otherwise.
+pub(super) const CHANGED: [&str; 1] = ["KV_registry"];
+
+/// `found` with what is `wanted` of it, and without what an earlier version asked for.
+pub(super) fn changed(wanted: &Value, mut found: Value) -> Value {
+    if let (Some(found), Some(wanted)) = (found.as_object_mut(), wanted.as_object()) {
+        let ours = wanted
+            .iter()
+            .filter(|(key, _)| !OPERATORS.contains(&key.as_str()));
+        found.extend(ours.map(|(key, want)| (key.clone(), want.clone())));
+        found.remove("subject_delete_marker_ttl");
+    }
+    found
 }
 
 /// What of `wanted` the broker holds otherwise, in words. Fields that were not asked for are the operator's business, except

@@ -12,6 +12,7 @@ use teamster_mesh::{
     connection::Call,
     credential, permission,
     serve::serve,
+    topology::{self, Topology},
 };
 use teamster_protocol::{
     Contract, FunctionId, Principal, SessionId, Visibility, id::WorkerName, input::ControlKind,
@@ -55,6 +56,21 @@ async fn granted(secured: &Secured, namespaces: &[&str]) {
     .await;
 }
 
+async fn user_of(secured: &Secured, user: &str) -> Mesh {
+    let user = WorkerName::parse(user).expect("valid");
+    Mesh::connect(&connect(secured), user)
+        .await
+        .expect("connected")
+}
+
+/// Makes all streams and buckets.
+async fn ensured(secured: &Secured) {
+    let mesh = user_of(secured, permission::TOPOLOGY).await;
+    topology::ensure(&mesh, &Topology { replicas: 1 })
+        .await
+        .expect("ensured");
+}
+
 async fn is_accepted(secured: &Secured) -> bool {
     Mesh::connect_within(&connect(secured), name(), Duration::ZERO)
         .await
@@ -81,6 +97,113 @@ fn worker() -> Worker {
         contract,
         |_ctx, request: serde_json::Value| async move { Ok(json!({"asked": request, "sky": "blue"})) },
     ))
+}
+
+/// SEC-31: what the server answers to a worker from outside can be sent over what others have stored. A guard and the live
+/// configuration stay what they were; and nobody removes all of a bucket by writing his own key.
+#[tokio::test]
+async fn sec_31_answers_of_the_server_change_no_guard_and_no_configuration() {
+    let secured = Secured::start().await;
+    let as_user = |user: &'static str| user_of(&secured, user);
+    ensured(&secured).await;
+    let operator = as_user(permission::OPERATOR).await;
+    granted(&secured, &[NAME]).await;
+    let gate = WorkerName::parse("approval-gate").expect("valid");
+    let hooks = json!({"name": gate, "bindings": [{"point": "pre-trigger", "function": "approval::judge"}]});
+    let gate = User::connect(&secured, "approval-gate").await;
+    let body: &'static str = Box::leak(hooks.to_string().into_boxed_str());
+    gate.store(
+        "$KV.registry.hooks.approval-gate",
+        async_nats::HeaderMap::new(),
+        body,
+    )
+    .await;
+    let registry = operator.registry().await.expect("readable");
+    let catalog = registry
+        .wait(LIMIT, |catalog| catalog.hooks.len() == 1)
+        .await;
+    assert_eq!(catalog.hooks.len(), 1);
+    let harness = WorkerName::parse("harness").expect("valid");
+    let body = Bytes::from_static(b"{\"max_calls\":1}");
+    operator
+        .configs()
+        .put(&harness, body.clone(), "me", None)
+        .await
+        .expect("stored");
+    let guest = User::connect(&secured, NAME).await;
+    let own = format!("$KV.registry.worker.{NAME}.1");
+    for target in ["$KV.registry.hooks.approval-gate", "$KV.config.harness"] {
+        for asked in [own.as_str(), "$JS.API.STREAM.INFO.KV_registry"] {
+            guest.publish(asked, Some(target)).await;
+        }
+    }
+    wait::until(
+        LIMIT,
+        "an answer is stored over the configuration",
+        || async {
+            let history = operator.configs().history(&harness).await.expect("read");
+            history.len() == 3
+        },
+    )
+    .await;
+    let found = operator
+        .configs()
+        .get(&harness)
+        .await
+        .expect("read")
+        .expect("there");
+    assert_eq!(found.body, Some(body));
+    let next = Bytes::from_static(b"{\"max_calls\":2}");
+    let put = operator
+        .configs()
+        .put(&harness, next, "me", Some(found.revision))
+        .await;
+    assert!(
+        put.expect("stored").is_some(),
+        "the next revision follows what is there"
+    );
+    assert_eq!(
+        registry.catalog().hooks.len(),
+        1,
+        "who knew the guard knows it still"
+    );
+    let anew = as_user(permission::OPERATOR).await;
+    let catalog = anew.registry().await.expect("readable").catalog();
+    assert_eq!(
+        catalog.unreadable_hooks,
+        ["approval-gate"],
+        "who did not knows that there is one"
+    );
+}
+
+/// SEC-31: nobody removes all of a bucket by writing his own key.
+#[tokio::test]
+async fn sec_31_a_rollup_of_ones_own_key_removes_nothing() {
+    let secured = Secured::start().await;
+    ensured(&secured).await;
+    granted(&secured, &[NAME]).await;
+    let gate = User::connect(&secured, "approval-gate").await;
+    let hooks = "$KV.registry.hooks.approval-gate";
+    gate.store(hooks, async_nats::HeaderMap::new(), "{}").await;
+    let guest = User::connect(&secured, NAME).await;
+    for scope in ["all", "sub"] {
+        let mut headers = async_nats::HeaderMap::new();
+        headers.insert("Nats-Rollup", scope);
+        headers.insert("Nats-TTL", "30s");
+        let own = format!("$KV.registry.worker.{NAME}.1");
+        let asked = guest.client.request_with_headers(own, headers, "{}".into());
+        let answer = asked.await.expect("an answer");
+        let said: serde_json::Value = serde_json::from_slice(&answer.payload).expect("JSON");
+        assert_eq!(said["error"]["description"], "rollup not permitted");
+    }
+    let operator = User::connect(&secured, permission::OPERATOR).await;
+    let kept = operator
+        .api(
+            "$JS.API.STREAM.MSG.GET.KV_registry",
+            json!({"last_by_subj": hooks}),
+        )
+        .await;
+    assert_eq!(kept["message"]["subject"], hooks);
 }
 
 /// SEC-31: a worker from outside serves, registers, is found and answers; and the sessions of others go on while the server

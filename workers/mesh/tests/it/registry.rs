@@ -103,6 +103,42 @@ async fn an_entry_whose_lease_ends_disappears() {
     assert!(limits::REGISTRATION_EVERY * 2 < limits::REGISTRATION_TTL);
 }
 
+/// Who lives must say so again and again; an entry that says it once and for ever is none.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_registration_without_a_lease_is_left_out() {
+    let (nats, mesh) = mesh().await;
+    let registry = mesh.registry().await.expect("a registry");
+    let plain = async_nats::connect(nats.url()).await.expect("connected");
+    for (incarnation, ttl) in [
+        ("1", None),
+        ("2", Some("never")),
+        ("3", Some("31s")),
+        ("4", Some("30s")),
+    ] {
+        let entry = serde_json::json!({
+            "name": "some", "incarnation": incarnation, "version": "1.0.0", "description": "", "functions": [],
+        });
+        let mut headers = async_nats::HeaderMap::new();
+        if let Some(ttl) = ttl {
+            headers.insert("Nats-TTL", ttl);
+        }
+        let subject = format!("$KV.registry.worker.some.{incarnation}");
+        plain
+            .request_with_headers(subject, headers, entry.to_string().into())
+            .await
+            .expect("stored");
+    }
+    let catalog = registry
+        .wait(LIMIT, |catalog| !catalog.workers.is_empty())
+        .await;
+    let living: Vec<&str> = catalog
+        .workers
+        .iter()
+        .map(|one| one.incarnation.as_str())
+        .collect();
+    assert_eq!(living, ["4"]);
+}
+
 /// BUS-1: a watch that hangs after the broker restarted shows an outdated world. Ours is made anew, and workers register again.
 #[tokio::test(flavor = "multi_thread")]
 async fn bus_1_the_registry_survives_restarts_of_the_broker() {
@@ -140,7 +176,7 @@ async fn a_worker_whose_entry_was_lost_registers_again_when_it_reconnects() {
     let jetstream = async_nats::jetstream::new(plain);
     let bucket = jetstream.get_key_value("registry").await.expect("a bucket");
     let key = format!("worker.one.{}", worker.incarnation());
-    bucket.purge(key.as_str()).await.expect("removed");
+    bucket.delete(key.as_str()).await.expect("removed");
     registry
         .wait(LIMIT, |catalog| catalog.workers.is_empty())
         .await;

@@ -43,6 +43,40 @@ async fn several_processes_ensure_the_topology_at_once() {
     }
 }
 
+/// A registry that took rollups is there wherever an earlier version ran.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_registry_of_an_earlier_version_is_changed_and_keeps_its_entries() {
+    let nats = Nats::start().await;
+    let plain = async_nats::connect(nats.url()).await.expect("connected");
+    let earlier = serde_json::json!({
+        "name": "KV_registry", "subjects": ["$KV.registry.>"], "storage": "file", "max_msgs_per_subject": 1, "discard": "new",
+        "allow_rollup_hdrs": true, "deny_delete": true, "allow_direct": true, "allow_msg_ttl": true,
+        "subject_delete_marker_ttl": 60_000_000_000_u64, "duplicate_window": 120_000_000_000_u64, "max_age": 0,
+    });
+    let create = "$JS.API.STREAM.CREATE.KV_registry";
+    plain
+        .request(create, earlier.to_string().into())
+        .await
+        .expect("created");
+    let hooks = serde_json::json!({"name": "gate", "bindings": [{"point": "pre-trigger", "function": "gate::judge"}]});
+    plain
+        .request("$KV.registry.hooks.gate", hooks.to_string().into())
+        .await
+        .expect("stored");
+    let mesh = join(&nats, "harness").await;
+    ensure(&mesh, &ONE)
+        .await
+        .unwrap_or_else(|error| panic!("{}", chain(&error)));
+    let mut stream = jetstream(&nats)
+        .await
+        .get_stream("KV_registry")
+        .await
+        .expect("there");
+    assert!(!stream.info().await.expect("told").config.allow_rollup);
+    let registry = mesh.registry().await.expect("a registry");
+    assert_eq!(registry.catalog().hooks.len(), 1);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_that_cannot_be_used_is_named() {
     let nats = Nats::start().await;
