@@ -245,22 +245,30 @@ pub(super) fn workspace(flag: Option<&Path>) -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
-/// Refuses a data directory that a model could read: one inside the workspace, or the workspace itself.
+/// Refuses a data directory that a model could read: one inside the workspace, the workspace itself, or one that the workspace
+/// lies in.
 pub(super) fn keep_apart(data: &Path, workspace: &Path) -> Result<(), Failure> {
     let real = nearest_real(data);
-    if real.starts_with(workspace) {
-        return Err(Failure::new(
-            Exit::Usage,
-            "cli.data_in_workspace",
-            format_args!(
-                "the data directory {} lies inside the workspace {}, where the model's functions reach",
-                data.display(),
-                workspace.display()
-            ),
+    let (place, next) = if real.starts_with(workspace) {
+        (
+            "around",
+            "choose another one with `--data DIR`, or a narrower `--workspace DIR`",
         )
-        .hint("choose another one with `--data DIR`, or a narrower `--workspace DIR`"));
-    }
-    Ok(())
+    } else if workspace.starts_with(&real) {
+        ("inside", "choose a workspace elsewhere: `--workspace DIR`")
+    } else {
+        return Ok(());
+    };
+    Err(Failure::new(
+        Exit::Usage,
+        "cli.data_in_workspace",
+        format_args!(
+            "the workspace {}, where the model's functions reach, lies {place} the data directory {}",
+            workspace.display(),
+            data.display()
+        ),
+    )
+    .hint(next))
 }
 
 /// The canonical form of a path whose last parts need not exist yet.
@@ -384,6 +392,13 @@ mod tests {
                 keep_apart(&inside, &workspace).is_err(),
                 "{}",
                 inside.display()
+            );
+        }
+        for within in [workspace.as_path(), &workspace.join("sub")] {
+            assert!(
+                keep_apart(&workspace, within).is_err(),
+                "{}",
+                within.display()
             );
         }
         for outside in [root.path().join("data"), root.path().join("workother")] {

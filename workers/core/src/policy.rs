@@ -21,6 +21,7 @@
 //! outside of the workspace, is denied whatever the rules say. Other targets (hosts, mail addresses) are judged as they
 //! are; denies and asks match them without regard to letter case.
 
+mod below;
 pub mod burst;
 mod error;
 mod file;
@@ -197,19 +198,56 @@ fn built_in(call: &Call<'_>) -> Option<Decided> {
 /// The first rule of the strictest effect among those that apply.
 fn strictest(policy: &Policy, call: &Call<'_>) -> Option<Decided> {
     let mut found: Option<Decided> = None;
-    for (layer, index, rule) in applying(policy, call) {
-        if found.as_ref().is_none_or(|best| rule.effect > best.effect) {
+    let mut consider = |effect: Effect, layer: &Layer, rule: String| {
+        if found.as_ref().is_none_or(|best| effect > best.effect) {
             found = Some(Decided {
-                effect: rule.effect,
+                effect,
                 layer: layer.name.clone(),
-                rule: text::cut(
-                    &format!("{index}: {}", rule.text()),
-                    limits::RULE_TEXT_BYTES_MAX,
-                ),
+                rule: text::cut(&rule, limits::RULE_TEXT_BYTES_MAX),
             });
         }
+    };
+    for (layer, index, rule) in applying(policy, call) {
+        consider(rule.effect, layer, format!("{index}: {}", rule.text()));
+    }
+    for (effect, layer, index, rule) in meeting(policy, call) {
+        consider(
+            effect,
+            layer,
+            format!("{index}: {} (speaks of what lies below)", rule.text()),
+        );
     }
     found
+}
+
+/// The rules that do not speak about the target of a search, but about what it may meet below. The layer of secrets is not among
+/// them: a search leaves out what is in it.
+fn meeting<'a>(
+    policy: &'a Policy,
+    call: &'a Call<'_>,
+) -> impl Iterator<Item = (Effect, &'a Layer, usize, &'a Rule)> {
+    let layers = policy
+        .layers
+        .iter()
+        .filter(|layer| layer.name != LAYER_SECRETS && below::is_search(call.contract.id.as_str()));
+    layers.flat_map(move |layer| {
+        let rules = layer.rules.iter().enumerate();
+        rules.filter_map(move |(index, rule)| {
+            let globs = rule.target.as_ref().filter(|_| names(rule, call))?;
+            let when = rule
+                .when
+                .as_ref()
+                .map_or(Match::Yes, |when| when.matches(call.arguments.as_ref()));
+            if when == Match::No {
+                return None;
+            }
+            let paths = call.target.paths().iter();
+            let effect = paths
+                .filter_map(|path| below::effect(rule.effect, globs, path))
+                .max()?;
+            Some((effect, layer, index, rule))
+        })
+    })
 }
 
 /// The shortest wait that any applying ask states, so that the order of rules does not matter here either.
@@ -235,10 +273,9 @@ fn applying<'a>(
     })
 }
 
-/// Whether a rule applies: all its conditions hold. One that cannot be evaluated holds for a deny and an ask only.
-fn applies(rule: &Rule, call: &Call<'_>) -> bool {
-    let named = rule
-        .function
+/// Whether a rule speaks about such a function.
+fn names(rule: &Rule, call: &Call<'_>) -> bool {
+    rule.function
         .as_ref()
         .is_none_or(|glob| glob.is_match(call.contract.id.as_str()))
         && rule
@@ -252,8 +289,12 @@ fn applies(rule: &Rule, call: &Call<'_>) -> bool {
         && rule
             .trust
             .as_ref()
-            .is_none_or(|trust| trust.contains(&call.labels.trust));
-    if !named {
+            .is_none_or(|trust| trust.contains(&call.labels.trust))
+}
+
+/// Whether a rule applies: all its conditions hold. One that cannot be evaluated holds for a deny and an ask only.
+fn applies(rule: &Rule, call: &Call<'_>) -> bool {
+    if !names(rule, call) {
         return false;
     }
     let target = rule

@@ -35,7 +35,14 @@ impl Reply {
             Some(header::STATUS_RUNNING) => Self::Running,
             Some(header::STATUS_UNKNOWN) => Self::Unknown,
             Some(header::STATUS_FAULT) => Self::Final(Err(read_fault(&message.payload))),
-            _ => match headers.get(SERVICE_ERROR) {
+            Some(other) => Self::Final(Err(Fault::internal(
+                "mesh.bad_status",
+                format_args!(
+                    "the worker's answer has the status {:?}, which is none",
+                    one_line(other)
+                ),
+            ))),
+            None => match headers.get(SERVICE_ERROR) {
                 Some(text) => Self::Final(Err(Fault::internal("mesh.service_error", text))),
                 None => Self::Final(Ok(message.payload)),
             },
@@ -122,6 +129,14 @@ mod tests {
             panic!("a service error is a fault");
         };
         assert_eq!(fault.code, "mesh.service_error");
+        let mut headers = HeaderMap::new();
+        headers.insert(header::STATUS, "banana");
+        let Reply::Final(Err(fault)) =
+            Reply::read(message(Some(headers), Bytes::from_static(b"{}")))
+        else {
+            panic!("nobody knows what it says");
+        };
+        assert_eq!(fault.code, "mesh.bad_status");
         let mut headers = HeaderMap::new();
         headers.insert(header::STATUS, header::STATUS_FAULT);
         let Reply::Final(Err(fault)) =

@@ -10,7 +10,7 @@ use crate::{
 
 /// Globs of the files that hold secrets: the compiled-in layer `secrets` denies reading and writing them, and the file
 /// functions neither open nor name them. `*` stays within one segment of a path, `**` spans segments.
-pub const SECRET_TARGETS: [&str; 20] = [
+pub const SECRET_TARGETS: [&str; 29] = [
     "**/.env",
     "**/.env.{local,dev,development,test,staging,prod,production}*",
     "**/*.env",
@@ -31,6 +31,15 @@ pub const SECRET_TARGETS: [&str; 20] = [
     "**/.docker/config.json",
     "**/.pgpass",
     "**/.htpasswd",
+    "**/.env{~,.bak,.old,.orig,.save}",
+    "**/*.creds",
+    "**/*.nk",
+    "**/.dockercfg",
+    "**/.vault-token",
+    "**/.cargo/credentials*",
+    "**/.config/gh/hosts.yml",
+    "**/.config/gcloud/**",
+    "**/application_default_credentials.json",
 ];
 
 /// Which functions a turn may call. Deny by default: without a matching `allow` glob every call is refused.

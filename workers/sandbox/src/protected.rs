@@ -120,6 +120,15 @@ mod tests {
             ".aws/credentials",
             ".ssh/config",
             "id_ed25519",
+            ".env.bak",
+            ".env~",
+            "credentials/operator.creds",
+            "user.nk",
+            ".dockercfg",
+            ".vault-token",
+            ".cargo/credentials.toml",
+            ".config/gh/hosts.yml",
+            ".config/gcloud/application_default_credentials.json",
         ] {
             assert!(protected.holds(&path(held)), "{held}");
         }
@@ -131,6 +140,9 @@ mod tests {
             "pem/notes.md",
             "src/key.rs",
             "aws/notes.md",
+            ".cargo/config.toml",
+            ".config/gh/config.yml",
+            "src/creds.rs",
         ] {
             assert!(!protected.holds(&path(free)), "{free}");
         }

@@ -338,6 +338,11 @@ impl Targets {
         self.exact.is_match(target)
     }
 
+    /// The globs as they were written.
+    pub(super) fn texts(&self) -> &[String] {
+        &self.texts
+    }
+
     /// Whether a target matches one of the globs, letter case aside.
     pub(super) fn is_match_folded(&self, target: &str) -> bool {
         self.folded.is_match(target)

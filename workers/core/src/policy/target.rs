@@ -95,6 +95,14 @@ impl Target {
         }
     }
 
+    /// The paths that it is about; none where it is about something else.
+    pub(super) fn paths(&self) -> &[String] {
+        match self {
+            Self::Paths(paths) => paths,
+            Self::None | Self::Outside(_) | Self::Texts(_) | Self::Unreadable => &[],
+        }
+    }
+
     /// The target as judgements show it.
     pub(super) fn shown(&self) -> Option<String> {
         let text = match self {

@@ -446,3 +446,35 @@ fn appr_3_a_rule_for_a_program_allows_no_shell_line() {
         assert_eq!(effect(argv), Effect::Ask, "{argv:?}");
     }
 }
+
+/// A deny on paths holds for searches of what lies above and below, too.
+#[test]
+fn a_search_does_not_walk_around_a_rule_on_paths() {
+    let policy = layered(
+        "version: 1\nlayers:\n  - name: mine\n    rules:\n      - {effect: deny, class: [read, write], target: [\"secret/**\", \"a/one.txt\"]}\n",
+    );
+    for id in ["fs::grep", "fs::find", "fs::list"] {
+        let search = contract(id, Class::Read, Some("/path"));
+        for (path, effect) in [
+            ("secret", Effect::Deny),
+            ("secret/deep", Effect::Deny),
+            (".", Effect::Ask),
+            ("a", Effect::Ask),
+            ("docs", Effect::Allow),
+        ] {
+            let text = format!("{{\"path\": \"{path}\"}}");
+            let found = judged(&policy, &search, &text);
+            assert_eq!(found.effect, effect, "{id} {path}: {}", found.rule);
+        }
+        assert_eq!(judged(&policy, &search, "{}").effect, Effect::Ask, "{id}");
+    }
+    let read = contract("fs::read", Class::Read, Some("/path"));
+    assert_eq!(
+        judged(&policy, &read, "{\"path\": \"docs/a\"}").effect,
+        Effect::Allow
+    );
+    // What the searches leave out by themselves asks nobody.
+    let compiled = Policy::compiled_in().expect("valid policy");
+    let search = contract("fs::grep", Class::Read, Some("/path"));
+    assert_eq!(judged(&compiled, &search, "{}").effect, Effect::Allow);
+}
