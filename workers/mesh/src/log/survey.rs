@@ -47,23 +47,30 @@ pub(super) async fn survey(wire: &Wire, session: &SessionId) -> Result<Survey, F
     let (stream, subject) = (log_stream(session), subject::log(session));
     let mut tries = 0;
     loop {
+        let all = batch::all(wire, session).await?;
+        let stored = last::count(wire, &stream, &subject).await?;
+        // Last: whatever came since the first of these three shows in it.
         let (end, is_end_unreadable) = match last::last(wire, &stream, &subject).await {
             Ok(end) => (end.map_or(0, |end| end.seq), false),
             Err(Failure::Unreadable { .. }) => (0, true),
             Err(failure) => return Err(failure),
         };
-        let all = batch::all(wire, session).await?;
-        let stored = last::count(wire, &stream, &subject).await?;
         tries += 1;
         // Something came or went meanwhile: what was counted is not what was read.
         let has_moved = all.seen > stored || (!is_end_unreadable && all.last != end);
         if has_moved && tries < TRIES {
             continue;
         }
+        // A log that grows faster than it is read has an owner who reads it: it is not called damaged by a count that is older.
+        let unreadable = if has_moved {
+            0
+        } else {
+            stored.saturating_sub(all.seen)
+        };
         return Ok(Survey {
             commits: all.commits,
             stored,
-            unreadable: stored.saturating_sub(all.seen),
+            unreadable,
             is_end_unreadable,
             last: all.last,
         });

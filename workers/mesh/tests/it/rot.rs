@@ -372,3 +372,30 @@ fn head(n: u64) -> Head {
         at_ms: n,
     }
 }
+
+/// Who reads a log beside an owner who goes on is not told of damage that is none.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_grows_while_it_is_read_is_not_called_damaged() {
+    let (nats, mesh) = mesh().await;
+    let (owner, id) = (join(&nats, "owner").await, session("s"));
+    let written = id.clone();
+    let mut write = tokio::spawn(async move {
+        let mut seq = 0;
+        for n in 0..1000 {
+            let body = format!("{n}").into();
+            seq = owner
+                .log()
+                .commit(&written, body, seq)
+                .await
+                .expect("stored");
+        }
+    });
+    loop {
+        let found = tokio::select! {
+            written = &mut write => break written.expect("all is written"),
+            found = survey(&mesh, &id) => found,
+        };
+        assert_eq!((found.unreadable, found.is_end_unreadable), (0, false));
+    }
+    assert_eq!(survey(&mesh, &id).await.stored, 1000);
+}
