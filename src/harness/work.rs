@@ -385,6 +385,11 @@ impl<'a> Work<'a> {
             return Err(GiveUp::Unavailable);
         }
         let expected = self.draft.state().seq;
+        // Before it is stored: the commit that ends a turn is still one of its lines.
+        let lines = match self.lines() {
+            lines if lines.is_none() => self.lines.take().map_or(lines, |(_, turn)| turn),
+            lines => lines,
+        };
         let body = Bytes::from(std::mem::take(&mut sealed.bytes));
         // What the answer proves held when it was asked for: this process may sleep until it reads it.
         let asked = Instant::now();
@@ -408,7 +413,9 @@ impl<'a> Work<'a> {
         self.proof = Some(asked);
         self.drained_bytes = 0;
         self.spans.stored(&commit, self.draft.state());
-        tracing::debug!(session = %self.session, n = commit.n, seq, events = commit.events.len(), "committed");
+        lines.in_scope(|| {
+            tracing::debug!(session = %self.session, n = commit.n, seq, events = commit.events.len(), "committed");
+        });
         self.follow_up(&commit).await;
         run::ack_proven(self.entry, waiting).await;
         Ok(())

@@ -337,8 +337,14 @@ async fn what_is_set_live_and_stops_every_turn_is_told() {
     }
     // What the session worker cannot open, and what an operator cannot connect with.
     let projection = place.data().join("session.sqlite");
-    std::fs::remove_file(&projection).expect("removed");
-    std::fs::create_dir(&projection).expect("made");
+    // Not empty: the worker that runs would put a file in the place of an empty one. It makes a missing file anew at any moment, too.
+    let full = place.data().join("full");
+    std::fs::create_dir_all(full.join("mine")).expect("made");
+    let is_placed = (0..1000).any(|_| {
+        let _ = std::fs::remove_file(&projection);
+        std::fs::rename(&full, &projection).is_ok()
+    });
+    assert!(is_placed);
     let operator = place.data().join("credentials/operator.creds");
     let kept = std::fs::read(&operator).expect("read");
     std::fs::remove_file(&operator).expect("removed");
@@ -361,7 +367,7 @@ async fn what_is_set_live_and_stops_every_turn_is_told() {
         std::os::unix::fs::PermissionsExt::from_mode(0o600),
     )
     .expect("closed");
-    std::fs::remove_dir(&projection).expect("removed");
+    std::fs::remove_dir_all(&projection).expect("removed");
     wait::until(LIMIT, "the projection is made anew", || async {
         code(&place.run(&["doctor"]).await) == 0
     })

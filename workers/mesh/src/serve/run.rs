@@ -157,6 +157,8 @@ async fn run(
             .record("otel.status_code", "ERROR")
             .record("error.type", fault.code.as_str()),
     };
+    let code = outcome.as_ref().err().map(|fault| fault.code.as_str());
+    span.in_scope(|| tracing::debug!(code, "a call has ended"));
     outcome
 }
 
